@@ -151,8 +151,9 @@ class ExecReader:
 class Fault(Exception):
     """An error that crosses to the host, which raises it as the class of `deskbox.errors` named by `kind`.
 
-    kind      refused      nothing has happened: bad input or wrong state
-              interrupted  some effect is possible or certain; `data` says how much surely arrived
+    kind      refused      nothing has happened: wrong state, or with {"input": true} in `data` bad input
+              interrupted  some effect is possible or certain; `data` says how much surely arrived, and
+                           {"cancelled": true} if the host asked for the end
               unavailable  the desktop can't answer
     message   one sentence: what was wrong, what is accepted, what to do
     """
@@ -172,7 +173,7 @@ class Facts:
 
     width: int  # of the X screen, pixels
     height: int
-    boot_id: str  # new for each start of the guest
+    boot_time: str  # when its session began: seconds of its monotonic clock
     agent_start: int  # counts the starts of the agent within this guest, from 1
     home: str
 

@@ -1,0 +1,1 @@
+"""Calls to the guest over a byte stream: `channel` blocks, `async_channel` awaits, over `wire.Endpoint`."""

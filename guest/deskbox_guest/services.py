@@ -1,0 +1,124 @@
+"""The calls that the agent answers: each one a few lines between the wire and the service that does it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+from deskbox_guest import browser, files, protocol, run, view
+from deskbox_guest.protocol import Fault
+from deskbox_guest.server import Call, Handler
+from deskbox_guest.x11.desktop import X11Desktop
+
+HOME = "/home/user"
+_CHUNK = 256 * 1024
+
+
+class Services:
+    def __init__(self, desktop: X11Desktop) -> None:
+        self._desktop = desktop
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            protocol.FACTS: self.facts,
+            protocol.READY: self.ready,
+            protocol.STEP: self.step,
+            protocol.HELD: self.held,
+            protocol.RELEASE: self.release,
+            protocol.WINDOWS: self.windows,
+            protocol.OPEN_URL: self.open_url,
+            protocol.EXEC: self.exec,
+            protocol.GET_FILE: self.get_file,
+            protocol.PUT_FILE: self.put_file,
+            protocol.VIEW: self.view,
+        }
+
+    def facts(self, call: Call) -> None:
+        width, height = self._desktop.size
+        start = int(os.environ["DESKBOX_AGENT_START"])
+        call.respond(
+            protocol.to_head(protocol.Facts(width, height, os.environ["DESKBOX_BOOT_TIME"], start, HOME))
+        )
+
+    def ready(self, call: Call) -> None:
+        deadline = time.monotonic() + float(call.head["timeout_s"])
+        while not self._desktop.painted():
+            if call.cancelled() or time.monotonic() > deadline:
+                raise Fault("unavailable", "the desktop was not painted in time")
+            time.sleep(0.02)  # a window's first picture is an event of the window, which is not ours
+        call.respond({})
+
+    def step(self, call: Call) -> None:
+        result, image = self._desktop.step(protocol.step_from_head(call.head), call.cancelled)
+        call.respond(protocol.to_head(result), image)
+
+    def held(self, call: Call) -> None:
+        call.respond(protocol.to_head(self._desktop.held()))
+
+    def release(self, call: Call) -> None:
+        call.respond(protocol.to_head(self._desktop.release_all()))
+
+    def windows(self, call: Call) -> None:
+        call.respond({"windows": [protocol.to_head(window) for window in self._desktop.windows()]})
+
+    def open_url(self, call: Call) -> None:
+        browser.open_url(str(call.head["url"]))
+        call.respond({})
+
+    def exec(self, call: Call) -> None:
+        request = protocol.Exec(**{**call.head, "argv": tuple(call.head["argv"])})
+        stdin = b"".join(call.payload())
+        answered = False
+
+        def emit(kind: int, data: bytes) -> None:
+            # The first output answers the call, so that a command that can't start is still a plain fault.
+            nonlocal answered
+            if not answered:
+                answered = True
+                call.respond({}, end=False)
+            call.send(protocol.exec_frame(kind, data))
+
+        run.run(request, stdin, emit, call.cancelled)
+        call.end()
+
+    def get_file(self, call: Call) -> None:
+        file, size, mode = files.open_for_read(str(call.head["path"]))
+        with file:
+            call.respond({"size": size, "mode": mode}, end=False)
+            while data := file.read(_CHUNK):
+                call.send(data)
+        call.end()
+
+    def put_file(self, call: Call) -> None:
+        head: dict[str, Any] = call.head
+        size = files.put(str(head["path"]), int(head["size"]), int(head["mode"]), call.payload())
+        call.respond({"size": size})
+
+    def view(self, call: Call) -> None:
+        """Bytes between the host's viewer and an x11vnc of its own, until either side ends."""
+        sock, process = view.open_view(os.environ["DISPLAY"])
+        call.respond({}, end=False)
+
+        def from_viewer() -> None:
+            with contextlib.suppress(Exception):  # either way the viewer is gone, and x11vnc sees it
+                for data in call.payload():
+                    sock.sendall(data)
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+        thread = threading.Thread(target=from_viewer, daemon=True)
+        thread.start()
+        try:
+            while data := sock.recv(_CHUNK):
+                call.send(data)
+            call.end()
+        finally:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            process.terminate()
+            process.wait()
+            sock.close()

@@ -1,0 +1,140 @@
+"""How we know that an application has handled the keys that were pressed.
+
+Toolkits answer `_NET_WM_PING`: the ping waits in the client's queue behind the key events, so when the answer
+comes back they are done. It takes 0.1 to 0.3 ms. Windows that know no ping are watched through the kernel
+(see `drain`), which is nearly as sharp.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from Xlib import X
+from Xlib.error import BadWindow
+from Xlib.ext import res
+from Xlib.protocol import event
+
+from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.drain import ClientState, SocketDiag
+
+# For clients that can't be watched in any way (other machines, other users): a pause that is long enough for
+# a client which is not stuck.
+UNWATCHED_PAUSE_S = 0.05
+
+# Between two looks at a client that is watched through the kernel.
+_LOOK_AGAIN_S = 0.001
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The window that gets the keys, and the application window it is in or is."""
+
+    window: int
+    toplevel: int
+    pings: bool
+    pid: int
+
+
+class Barrier:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._diag = SocketDiag()
+        self._serial = 0
+        self._answered = 0
+        # The answers to a ping go to the root window, to those who selected this there.
+        link.root.change_attributes(event_mask=X.SubstructureNotifyMask)
+        link.on(X.ClientMessage, self._client_message)
+
+    def close(self) -> None:
+        self._diag.close()
+
+    def focus(self) -> Focus | None:
+        """Who gets the keys now; None if no window does."""
+        window = self._link.display.get_input_focus().focus
+        if isinstance(window, int) or window.id == self._link.root.id:
+            return None
+        try:
+            toplevel = self._toplevel(window)
+            protocols = self._link.cardinals(toplevel, "WM_PROTOCOLS")
+            return Focus(
+                window.id, toplevel.id, self._link.atom("_NET_WM_PING") in protocols, self._pid(toplevel.id)
+            )
+        except BadWindow:
+            return None
+
+    def has_focus(self, focus: Focus) -> bool:
+        """Whether the keys still go to that application window."""
+        window = self._link.display.get_input_focus().focus
+        if isinstance(window, int):
+            return False
+        if window.id == focus.window:
+            return True
+        # Some toolkits hand the focus from the application window to one inside it.
+        now = self.focus()
+        return now is not None and now.toplevel == focus.toplevel
+
+    def wait(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        """Wait until the application has handled what it was sent; False if `timeout` seconds pass, or
+        `cancelled()`, before that is known."""
+        if focus.pings:
+            return self._ping(focus, timeout, cancelled)
+        # The first answer says that the server has done what we asked, the second that it has also sent the
+        # events to the client: it does so between two requests of ours.
+        self._link.sync()
+        self._link.sync()
+        client = ClientState(self._diag, focus.pid) if focus.pid else None
+        if client is None or not client.known:
+            self._link.pump_until(lambda: False, UNWATCHED_PAUSE_S, cancelled)
+            return not cancelled()
+        return self._watch(client, timeout, cancelled)
+
+    def _ping(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        self._serial = self._serial % 0x7FFFFFFF + 1
+        window = self._link.window(focus.toplevel)
+        ping = self._link.atom("_NET_WM_PING")
+        message = event.ClientMessage(
+            window=window,
+            client_type=self._link.atom("WM_PROTOCOLS"),
+            data=(32, [ping, self._serial, focus.toplevel, 0, 0]),
+        )
+        window.send_event(message, event_mask=X.NoEventMask)
+        serial = self._serial
+        return self._link.pump_until(lambda: self._answered == serial, timeout, cancelled)
+
+    def _client_message(self, message: Any) -> None:
+        if message.client_type == self._link.atom("WM_PROTOCOLS"):
+            data = message.data[1]
+            if data[0] == self._link.atom("_NET_WM_PING"):
+                self._answered = data[1]
+
+    def _watch(self, client: ClientState, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + timeout
+        looks = 0
+        while looks < 2:
+            if time.monotonic() >= deadline or cancelled():
+                return False
+            looks = looks + 1 if client.idle() else 0
+            time.sleep(_LOOK_AGAIN_S)  # no event tells it
+        return True
+
+    def _toplevel(self, window: Any) -> Any:
+        """The nearest ancestor that the window manager manages, else the one right below the root."""
+        state = self._link.atom("WM_STATE")
+        while True:
+            if window.get_property(state, X.AnyPropertyType, 0, 0) is not None:
+                return window
+            parent = window.query_tree().parent
+            if isinstance(parent, int) or parent.id == self._link.root.id:
+                return window
+            window = parent
+
+    def _pid(self, window_id: int) -> int:
+        """The process behind a window, as the server knows it from the socket; 0 if it does not."""
+        specs = [{"client": window_id, "mask": res.LocalClientPIDMask}]
+        for found in res.query_client_ids(self._link.display, specs).ids:
+            if found.value:
+                return int(found.value[0])
+        return 0

@@ -1,0 +1,383 @@
+"""Runs a parsed script: presses keys and buttons and moves the pointer, by the XTEST extension.
+
+Every wait for the sake of a toolkit is one of the constants below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from Xlib import X
+from Xlib.ext import xinput, xtest
+from Xlib.xobject.drawable import Window as XWindow
+
+from deskbox_guest.protocol import Fault, Held
+from deskbox_guest.x11.barrier import Barrier
+from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.keyboard import Keyboard
+from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, name_of
+from deskbox_guest.x11.script import (
+    ButtonDown,
+    ButtonUp,
+    Click,
+    Command,
+    GetMouseLocation,
+    Key,
+    KeyDown,
+    KeyUp,
+    MouseMove,
+    Sleep,
+    Type,
+)
+from deskbox_guest.x11.typing import Typist, pause
+
+# Pressed and released: events keep their order, so toolkits need no time in between. But jwm, and any window
+# manager that takes the first click on a window to raise it, holds back the pointer until it has decided; and
+# programs that poll the pointer instead of reading events see nothing that is shorter than their frame.
+CLICK_HOLD_S = 0.008
+
+# While a button is down a move goes in steps of at most this many pixels: the first step that is farther
+# away than the drag threshold (3 px in Tk, 4 in Qt's style hints, 8 in GTK and Firefox) starts the drag, and
+# what is dragged over gets events, too.
+DRAG_STEP_PX = 12
+# At 120 steps a second most programs handle every motion by itself; faster ones get merged.
+DRAG_STEP_S = 0.006
+# More steps make a drag across a large screen slow, and no program asks for them.
+DRAG_MAX_STEPS = 80
+# Between the last motion of a drag and the release: a drop target answers over the X server whether it wants
+# what is dragged, and a release before its answer cancels the drop.
+DRAG_DWELL_S = 0.06
+
+# How long the end of a script waits for the application to have handled it. A busy one is left to the wait
+# for a quiet screen.
+FINAL_BARRIER_S = 0.25
+
+# How long a click may take to move the keyboard focus to the window that was clicked.
+FOCUS_S = 0.25
+
+
+class Engine:
+    """Runs one script at a time. Not safe for threads."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._keyboard = Keyboard(link)
+        self._barrier = Barrier(link)
+        self._typist = Typist(self._keyboard, self._barrier, self._press_strokes)
+        self._layout: Layout | None = None
+        # Keysyms that a keydown put on a spare keycode, and for whose sake Shift went down, until their keyup.
+        self._on_spares: dict[int, int] = {}
+        self._shifted: set[int] = set()
+        self._dragged = False  # the pointer has moved since a button went down
+        self._clicked = False  # the window manager may be moving the focus
+
+    def close(self) -> None:
+        self._barrier.close()
+
+    # --- facts -------------------------------------------------------------------------------------------
+
+    def pointer(self) -> tuple[int, int]:
+        """Screen pixels."""
+        found = self._link.root.query_pointer()
+        return found.root_x, found.root_y
+
+    def held(self) -> Held:
+        """What the X server believes to be down, whoever pressed it."""
+        layout = self._keyboard.layout()
+        return Held(
+            keys=tuple(name_of(layout.keysym(code)) for code in self._keys_down()),
+            buttons=tuple(self._buttons_down()),
+        )
+
+    def _keys_down(self) -> list[int]:
+        bits = self._link.display.query_keymap()
+        return [8 * index + bit for index, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1]
+
+    def _buttons_down(self) -> list[int]:
+        """The core protocol shows five buttons; the input extension shows all."""
+        down: set[int] = set()
+        for device in xinput.query_device(self._link.display, xinput.AllMasterDevices).devices:
+            for item in device.classes:
+                if item.type == xinput.ButtonClass:
+                    down.update(index + 1 for index in range(len(item.state)) if item.state[index])
+        return sorted(down)
+
+    # --- running -----------------------------------------------------------------------------------------
+
+    def run(self, commands: Sequence[Command], cancelled: Callable[[], bool]) -> str:
+        """Run the commands and wait until the application has handled them; return what they printed.
+
+        Keys and buttons that the script leaves down on purpose (`keydown ctrl`) stay down if it ends well. If
+        it fails, nothing is held any more when the Fault leaves.
+        """
+        self._layout = None
+        self._refuse_text_under_modifiers(commands)
+        output: list[str] = []
+        ended = False
+        try:
+            for command in commands:
+                if cancelled():
+                    raise Fault("interrupted", "cancelled between two commands", {"cancelled": True})
+                self._run_one(command, output, cancelled)
+            self._link.sync()
+            self._finish(cancelled)
+            ended = True
+        finally:
+            if not ended:
+                self.release_all()
+        return "".join(output)
+
+    def release_all(self) -> Held:
+        """Release every key and button that is down and undo every change to the keyboard; say what was down."""
+        held = self.held()
+        for button in self._buttons_down():
+            xtest.fake_input(self._link.display, X.ButtonRelease, button)
+        for keycode in self._keys_down():
+            xtest.fake_input(self._link.display, X.KeyRelease, keycode)
+        self._link.sync()
+        self._on_spares.clear()
+        self._shifted.clear()
+        self._dragged = False
+        self._keyboard.restore()
+        return held
+
+    def _run_one(self, command: Command, output: list[str], cancelled: Callable[[], bool]) -> None:
+        match command:
+            case MouseMove(x, y):
+                self._move(x, y, cancelled)
+            case ButtonDown(button):
+                self._button(X.ButtonPress, button)
+                self._dragged = False
+            case ButtonUp(button):
+                if self._dragged:
+                    pause(DRAG_DWELL_S, cancelled)
+                    self._dragged = False
+                self._button(X.ButtonRelease, button)
+            case Click(button, repeat, delay):
+                self._click(button, repeat, delay, cancelled)
+            case Key(chords, delay):
+                self._await_focus(cancelled)
+                self._chords(chords, delay, cancelled)
+            case KeyDown(chord):
+                self._await_focus(cancelled)
+                self._key_down(chord, cancelled)
+            case KeyUp(chord):
+                self._key_up(chord)
+            case Type(text, delay):
+                self._await_focus(cancelled)
+                self._type(text, delay, cancelled)
+            case Sleep(seconds):
+                self._link.sync()
+                pause(seconds, cancelled)
+            case GetMouseLocation():
+                self._link.sync()
+                found = self._link.root.query_pointer()
+                child = found.child.id if isinstance(found.child, XWindow) else self._link.root.id
+                output.append(f"x:{found.root_x} y:{found.root_y} screen:0 window:{child}\n")
+
+    def _finish(self, cancelled: Callable[[], bool]) -> None:
+        self._await_focus(cancelled)
+        focus = self._barrier.focus()
+        if focus is not None:
+            self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
+
+    # --- pointer -----------------------------------------------------------------------------------------
+
+    def _move(self, x: int, y: int, cancelled: Callable[[], bool]) -> None:
+        if self._buttons_down():
+            self._drag(x, y, cancelled)
+        else:
+            self._motion(x, y)
+
+    def _drag(self, x: int, y: int, cancelled: Callable[[], bool]) -> None:
+        from_x, from_y = self.pointer()
+        distance = math.hypot(x - from_x, y - from_y)
+        steps = min(DRAG_MAX_STEPS, math.ceil(distance / DRAG_STEP_PX))
+        for step in range(1, steps + 1):
+            if cancelled():
+                return
+            self._motion(from_x + round((x - from_x) * step / steps), from_y + round((y - from_y) * step / steps))
+            self._link.display.flush()
+            pause(DRAG_STEP_S, cancelled)
+        self._dragged = self._dragged or steps > 0
+
+    def _motion(self, x: int, y: int) -> None:
+        xtest.fake_input(self._link.display, X.MotionNotify, x=x, y=y)
+
+    def _button(self, event_type: int, button: int) -> None:
+        xtest.fake_input(self._link.display, event_type, button)
+        self._link.display.flush()
+        self._clicked = True
+
+    def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
+        for index in range(repeat):
+            if index:
+                pause(delay, cancelled)
+            if cancelled():
+                return
+            self._button(X.ButtonPress, button)
+            if button not in range(4, 8):  # a wheel's notch has no duration
+                pause(CLICK_HOLD_S, cancelled)
+            self._button(X.ButtonRelease, button)
+
+    def _await_focus(self, cancelled: Callable[[], bool]) -> None:
+        """After a click, wait until the window under the pointer has got the focus, if it takes any.
+
+        The window manager moves the focus when it has seen the click; keys pressed before would go to the
+        window that had it.
+        """
+        if not self._clicked:
+            return
+        self._clicked = False
+        self._link.sync()
+        under = self._managed_window_under_pointer()
+        if under:
+            root = self._link.root
+            self._link.pump_until(
+                lambda: under in self._link.cardinals(root, "_NET_ACTIVE_WINDOW"), FOCUS_S, cancelled
+            )
+
+    def _managed_window_under_pointer(self) -> int:
+        """The application window under the pointer, 0 if there is none that the window manager lists."""
+        managed = set(self._link.cardinals(self._link.root, "_NET_CLIENT_LIST"))
+        window = self._link.root
+        while True:
+            child = window.query_pointer().child
+            if isinstance(child, int):
+                return 0
+            if child.id in managed:
+                return int(child.id)
+            window = child
+
+    # --- keys --------------------------------------------------------------------------------------------
+
+    def _current_layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = self._keyboard.layout()
+        return self._layout
+
+    def _spares(self) -> list[int]:
+        in_use = set(self._on_spares.values())
+        return [code for code in self._current_layout().spare_keycodes() if code not in in_use]
+
+    def _strokes(self, chord: Sequence[int], cancelled: Callable[[], bool]) -> list[Stroke]:
+        """The keys of a chord; keysyms that the layout lacks are put on spare keycodes."""
+        layout = self._current_layout()
+        strokes = []
+        borrowed: dict[int, int] = {}
+        spares = self._spares()
+        for keysym in chord:
+            stroke = layout.stroke(keysym)
+            if stroke is None:
+                keycode = self._on_spares.get(keysym) or (spares.pop(0) if spares else 0)
+                if not keycode:
+                    raise Fault("interrupted", f"no spare key is left on the keyboard to press {name_of(keysym)!r}")
+                if keysym not in self._on_spares:
+                    borrowed[keycode] = keysym
+                    self._on_spares[keysym] = keycode
+                stroke = Stroke(keycode, shift=False)
+            strokes.append(stroke)
+        if borrowed:
+            self._keyboard.borrow(layout, borrowed)
+            self._settle_mapping(cancelled)
+        return strokes
+
+    def _settle_mapping(self, cancelled: Callable[[], bool]) -> None:
+        focus = self._barrier.focus()
+        if focus is not None:
+            self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
+
+    def _chords(self, chords: Sequence[Sequence[int]], delay: float, cancelled: Callable[[], bool]) -> None:
+        held_before = set(self._on_spares)
+        for index, chord in enumerate(chords):
+            if index:
+                pause(delay, cancelled)
+            if cancelled():
+                return
+            strokes = self._strokes(chord, cancelled)
+            shift = self._shift_for(chord, strokes)
+            self._press_all(strokes, shift)
+            for stroke in reversed(strokes):
+                self._key(X.KeyRelease, stroke.keycode)
+            if shift:
+                self._key(X.KeyRelease, shift)
+        lent = [keysym for keysym in self._on_spares if keysym not in held_before]
+        if lent:
+            self._settle_mapping(cancelled)
+            for keysym in lent:
+                del self._on_spares[keysym]
+            self._keyboard.restore(keep=self._on_spares.values())
+
+    def _shift_for(self, chord: Sequence[int], strokes: Sequence[Stroke]) -> int:
+        """The keycode of the Shift to press along with a chord such as `plus`; 0 if none is needed."""
+        layout = self._current_layout()
+        held = self._keyboard.held_modifiers() & X.ShiftMask
+        needed = any(stroke.shift for stroke in strokes) and SHIFT_L not in chord and not held
+        return layout.shift if needed else 0
+
+    def _press_all(self, strokes: Sequence[Stroke], shift: int) -> None:
+        if shift:
+            self._key(X.KeyPress, shift)
+        for stroke in strokes:
+            self._key(X.KeyPress, stroke.keycode)
+
+    def _key_down(self, chord: Sequence[int], cancelled: Callable[[], bool]) -> None:
+        strokes = self._strokes(chord, cancelled)
+        shift = self._shift_for(chord, strokes)
+        if shift:
+            self._shifted.update(chord)
+        self._press_all(strokes, shift)
+        self._link.display.flush()
+
+    def _key_up(self, chord: Sequence[int]) -> None:
+        layout = self._current_layout()
+        for keysym in reversed(chord):
+            stroke = layout.stroke(keysym)
+            keycode = stroke.keycode if stroke else self._on_spares.pop(keysym, 0)
+            if keycode:
+                self._key(X.KeyRelease, keycode)
+        if self._shifted.intersection(chord):
+            self._shifted.difference_update(chord)
+            if not self._shifted:
+                self._key(X.KeyRelease, layout.shift)
+        self._link.display.flush()
+
+    def _key(self, event_type: int, keycode: int) -> None:
+        xtest.fake_input(self._link.display, event_type, keycode)
+
+    # --- text --------------------------------------------------------------------------------------------
+
+    def _type(self, text: str, delay: float, cancelled: Callable[[], bool]) -> None:
+        try:
+            self._typist.type(text, self._current_layout(), self._spares(), delay, cancelled)
+        finally:
+            self._keyboard.restore(keep=self._on_spares.values())
+
+    def _press_strokes(self, strokes: Sequence[Stroke], layout: Layout) -> None:
+        shifted = False
+        for stroke in strokes:
+            if stroke.shift != shifted:
+                self._key(X.KeyPress if stroke.shift else X.KeyRelease, layout.shift)
+                shifted = stroke.shift
+            self._key(X.KeyPress, stroke.keycode)
+            self._key(X.KeyRelease, stroke.keycode)
+        if shifted:
+            self._key(X.KeyRelease, layout.shift)
+        self._link.display.flush()
+
+    def _refuse_text_under_modifiers(self, commands: Sequence[Command]) -> None:
+        """Text cannot be exact while Ctrl or Shift is down: refuse before the first effect."""
+        if not any(isinstance(command, Type) and command.text for command in commands):
+            return
+        layout = self._current_layout()
+        modifiers = layout.modifier_keycodes
+        down = {code for code in self._keys_down() if code in modifiers}
+        for command in commands:
+            if isinstance(command, Type) and command.text and down:
+                names = ", ".join(sorted(name_of(layout.keysym(code)) for code in down))
+                raise Fault("refused", f"text can't be typed exactly while {names} is down: release it first")
+            if isinstance(command, KeyDown | KeyUp):
+                strokes = (layout.stroke(keysym) for keysym in command.chord)
+                codes = {stroke.keycode for stroke in strokes if stroke} & modifiers
+                down = down | codes if isinstance(command, KeyDown) else down - codes

@@ -1,0 +1,162 @@
+"""Exact text by keys.
+
+A character that the layout gives with or without Shift is that key. Every other one is put on a spare keycode
+of its own, on all levels, before any key of its batch is pressed. An application looks up what a keycode means
+when it handles the event, not when the key was pressed: so a keycode is given another character only after
+the application has handled the batch before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deskbox_guest.protocol import Fault
+from deskbox_guest.x11.barrier import Barrier, Focus
+from deskbox_guest.x11.keyboard import Keyboard
+from deskbox_guest.x11.keymap import Layout, Stroke, keysym_of_character
+
+# Characters between two barriers: few enough that a cancellation is noticed in time and the count of
+# delivered characters is near the truth, enough that the barrier (0.2 ms) costs nothing.
+BATCH_CHARACTERS = 64
+
+# An application that has not handled one batch by then hangs; text pressed now could get lost or garbled.
+HANG_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """First `keysyms` are put on keycodes, then `strokes` are pressed: they make `characters` of the text."""
+
+    keysyms: dict[int, int]
+    strokes: tuple[Stroke, ...]
+    characters: int
+
+
+def plan(text: str, layout: Layout, spares: Sequence[int], batch_size: int = BATCH_CHARACTERS) -> Iterator[Batch]:
+    """Cut a text into batches in each of which every keycode has one meaning.
+
+    Raises Fault "refused" if the text needs spare keycodes and there is none. A newline, alone or after a
+    carriage return, becomes one Return.
+    """
+    if not spares and any(layout.stroke(keysym_of_character(character)) is None for character in text):
+        raise Fault("refused", "the text has characters that are not on the keyboard, and no key is spare for them")
+    on_spares: dict[int, int] = {}  # keysym → keycode, in the order of last use
+    free = list(spares)
+    keysyms: dict[int, int] = {}
+    strokes: list[Stroke] = []
+    used: set[int] = set()
+    characters = 0
+    for unit in _units(text):
+        keysym = keysym_of_character(unit[0])
+        stroke = layout.stroke(keysym)
+        if stroke is None:
+            keycode = on_spares.pop(keysym, None)
+            if keycode is None:
+                if not free and len(used) == len(spares):
+                    yield Batch(keysyms, tuple(strokes), characters)
+                    keysyms, strokes, used, characters = {}, [], set(), 0
+                keycode = free.pop(0) if free else _least_recent(on_spares, used)
+                keysyms[keycode] = keysym
+            on_spares[keysym] = keycode
+            used.add(keycode)
+            stroke = Stroke(keycode, shift=False)
+        strokes.append(stroke)
+        characters += len(unit)
+        if len(strokes) == batch_size:
+            yield Batch(keysyms, tuple(strokes), characters)
+            keysyms, strokes, used, characters = {}, [], set(), 0
+    if strokes:
+        yield Batch(keysyms, tuple(strokes), characters)
+
+
+def _units(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        unit = "\r\n" if text.startswith("\r\n", at) else text[at]
+        yield unit
+        at += len(unit)
+
+
+def _least_recent(on_spares: dict[int, int], used: set[int]) -> int:
+    """Take back the keycode that has not been used for longest, and not in this batch."""
+    keysym = next(keysym for keysym, keycode in on_spares.items() if keycode not in used)
+    return on_spares.pop(keysym)
+
+
+class Typist:
+    def __init__(
+        self,
+        keyboard: Keyboard,
+        barrier: Barrier,
+        press: Callable[[Sequence[Stroke], Layout], None],
+    ) -> None:
+        """`press` presses and releases strokes, in order."""
+        self._keyboard = keyboard
+        self._barrier = barrier
+        self._press = press
+
+    def type(
+        self,
+        text: str,
+        layout: Layout,
+        spares: Sequence[int],
+        delay: float,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Type into the focused window; `delay` seconds after each character.
+
+        Raises Fault "interrupted" with the number of characters that surely arrived. The caller restores the
+        keyboard, whatever happens.
+        """
+        delivered = 0
+        focus = self._barrier.focus()
+        if focus is None:
+            raise _stopped("no window has the keyboard focus: click into one first", 0)
+        self._keyboard.unlock(layout)
+        for batch in plan(text, layout, spares, 1 if delay else BATCH_CHARACTERS):
+            if batch.keysyms:
+                self._keyboard.borrow(layout, batch.keysyms)
+                self._consume(focus, delivered, cancelled)
+            self._press(batch.strokes, layout)
+            self._consume(focus, delivered, cancelled)
+            delivered += batch.characters
+            if delay:
+                pause(delay, cancelled)
+                if cancelled():
+                    raise _cancelled(delivered)
+
+    def _consume(self, focus: Focus, delivered: int, cancelled: Callable[[], bool]) -> None:
+        handled = self._barrier.wait(focus, HANG_TIMEOUT_S, cancelled)
+        if cancelled():
+            raise _cancelled(delivered)
+        if not self._barrier.has_focus(focus):
+            raise _stopped("the window that was typed into lost the keyboard focus", delivered)
+        if not handled:
+            raise _stopped(
+                f"the application has not handled its keys for {HANG_TIMEOUT_S:g} s: it hangs", delivered
+            )
+
+
+def pause(seconds: float, cancelled: Callable[[], bool]) -> None:
+    """Let time pass, in slices short enough to notice a cancellation."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0 and not cancelled():
+        time.sleep(min(left, 0.025))
+
+
+def _stopped(reason: str, delivered: int) -> Fault:
+    return Fault(
+        "interrupted",
+        f"typing stopped after {delivered} characters that surely arrived, because {reason}",
+        {"characters": delivered},
+    )
+
+
+def _cancelled(delivered: int) -> Fault:
+    return Fault(
+        "interrupted",
+        f"cancelled after {delivered} characters that surely arrived",
+        {"characters": delivered, "cancelled": True},
+    )

@@ -1,0 +1,247 @@
+"""A computer action of the model → an xdotool script for the guest. Pure.
+
+    click at (320, 200) in an image of half the screen's size, keys ["CTRL"]
+        → mousemove 640 400 keydown ctrl click 1 keyup ctrl
+
+An action is any object with the fields of the SDK's classes; `action.type` says which one it is, so the
+modern classes, the legacy ones and plain objects are all the same here. Whatever can't be carried out exactly
+raises InvalidInput, and nothing has been pressed then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deskbox.errors import InvalidInput
+from deskbox.geometry import Geometry
+from deskbox.keys import chord
+
+BUTTONS = {"left": 1, "wheel": 2, "right": 3, "back": 8, "forward": 9}
+WHEEL_UP, WHEEL_DOWN, WHEEL_LEFT, WHEEL_RIGHT = 4, 5, 6, 7
+
+# Screen pixels that a page moves for one notch of the wheel in the guest's Firefox, both axes.
+PIXELS_PER_NOTCH = 48
+
+MAX_TEXT = 20_000  # characters of one type action
+MAX_SCROLL = 24_000  # screen pixels of one scroll action, per axis: 500 notches, 5 s
+MAX_DRAG_POINTS = 1_000
+
+# Seconds. Below the 400 ms in which GTK and Firefox take two clicks for one double click, above what a
+# program that debounces throws away.
+DOUBLE_CLICK_GAP = 0.06
+# Notches of a wheel that is turned fast by hand; all at once, a page that scrolls smoothly drops some.
+NOTCH_GAP = 0.01
+# A drag moves in small steps, one for each frame of a 120 Hz screen, because programs start a drag only after
+# some distance and look for what lies below on motion events. The rests let them see the press before the
+# first motion, and the place before the release.
+DRAG_STEP_GAP = 0.008
+DRAG_REST = 0.1
+MAX_DRAG_STEP = 16  # screen pixels; half the height of most things that one drags onto
+MIN_DRAG_STEPS = 20  # for a short drag, as far as it has that many pixels
+MAX_DRAG_STEPS = 600  # a longer path takes longer steps, so that no drag takes more than about 13 s
+
+
+@dataclass(frozen=True)
+class ScrollRest:
+    """Screen pixels that earlier scrolls asked for and whole notches could not give, at most half a notch."""
+
+    x: float = 0.0
+    y: float = 0.0
+
+
+NO_REST = ScrollRest()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run for one action, and the rest to keep once it has run."""
+
+    script: str
+    rest: ScrollRest
+
+
+def plan(action: Any, geometry: Geometry, rest: ScrollRest = NO_REST) -> Plan:
+    """The script for an action, whose coordinates are image pixels of `geometry`.
+
+    `rest` is that of the plan that ran before. `wait` and `screenshot` touch nothing: their script is empty.
+    Raises InvalidInput if the action can't be carried out exactly.
+    """
+    kind = _field(action, "type")
+    if kind == "scroll":
+        return _scroll(action, geometry, rest)
+    write = _WRITERS.get(kind) if isinstance(kind, str) else None
+    if write is None:
+        raise InvalidInput(f"unknown action {kind!r}; known are {', '.join(sorted([*_WRITERS, 'scroll']))}")
+    return Plan(write(action, geometry), rest)
+
+
+def key_script(keys: Sequence[str]) -> str:
+    """Press one combination: all keys down in order, up in reverse."""
+    return f"key {'+'.join(chord(keys))}"
+
+
+def type_script(text: str) -> str:
+    """Type text exactly; a newline is the Return key, a tab the Tab key. Empty text types nothing."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"the text to type must be a string, not {text!r}")
+    if len(text) > MAX_TEXT:
+        raise InvalidInput(
+            f"{len(text)} characters are too many for one type action, the limit is {MAX_TEXT}; type it in "
+            "parts, or write a file"
+        )
+    for index, character in enumerate(text):
+        if character not in "\n\t" and not _typeable(character):
+            raise InvalidInput(
+                f"no key makes the character U+{ord(character):04X} at position {index} of the text: of the control "
+                "characters only newline and tab can be typed, and no surrogates or noncharacters",
+                position=index,
+            )
+    return f"type -- {shlex.quote(text)}"
+
+
+def _click(action: Any, geometry: Geometry) -> str:
+    button = _field(action, "button")
+    if not isinstance(button, str) or button not in BUTTONS:
+        raise InvalidInput(
+            f"unknown button {button!r}; known are {', '.join(BUTTONS)} (wheel is the middle button)"
+        )
+    return _at(action, geometry, _held(action, f"click {BUTTONS[button]}"))
+
+
+def _double_click(action: Any, geometry: Geometry) -> str:
+    gap = round(DOUBLE_CLICK_GAP * 1000)
+    return _at(action, geometry, _held(action, f"click --repeat 2 --delay {gap} {BUTTONS['left']}"))
+
+
+def _move(action: Any, geometry: Geometry) -> str:
+    return _held(action, _at(action, geometry))
+
+
+def _drag(action: Any, geometry: Geometry) -> str:
+    path = _field(action, "path")
+    if isinstance(path, (str, bytes)) or not isinstance(path, Sequence):
+        raise InvalidInput(f"the path of a drag must be a list of points, not {path!r}")
+    if not 2 <= len(path) <= MAX_DRAG_POINTS:
+        raise InvalidInput(
+            f"the path of a drag has {len(path)} points; it needs 2 to {MAX_DRAG_POINTS}: the button goes "
+            "down at the first and up at the last"
+        )
+    points = [_point(point, geometry) for point in path]
+    if len(set(points)) == 1:
+        raise InvalidInput(
+            f"all points of the drag lie on screen pixel {points[0]}; use click to press in place"
+        )
+    moves = [f"sleep {DRAG_STEP_GAP} mousemove {x} {y}" for x, y in _interpolate(points, _drag_step(points))]
+    press = f"mousedown {BUTTONS['left']} sleep {DRAG_REST}"
+    release = f"sleep {DRAG_REST} mouseup {BUTTONS['left']}"
+    x, y = points[0]
+    return f"mousemove {x} {y} " + _held(action, " ".join([press, *moves, release]))
+
+
+def _scroll(action: Any, geometry: Geometry, rest: ScrollRest) -> Plan:
+    (_, _, crop_width, crop_height), (image_width, image_height) = geometry.crop, geometry.image
+    right, rest_x = _notches(_scrolled(action, "scroll_x", crop_width, image_width) + rest.x)
+    down, rest_y = _notches(_scrolled(action, "scroll_y", crop_height, image_height) + rest.y)
+    turns = [
+        f"click --repeat {abs(count)} --delay {round(NOTCH_GAP * 1000)} {forward if count > 0 else back}"
+        for count, forward, back in ((down, WHEEL_DOWN, WHEEL_UP), (right, WHEEL_RIGHT, WHEEL_LEFT))
+        if count
+    ]
+    return Plan(_at(action, geometry, _held(action, *turns)), ScrollRest(rest_x, rest_y))
+
+
+def _keypress(action: Any, geometry: Geometry) -> str:
+    return key_script(_field(action, "keys"))
+
+
+def _type(action: Any, geometry: Geometry) -> str:
+    return type_script(_field(action, "text"))
+
+
+def _nothing(action: Any, geometry: Geometry) -> str:
+    return ""
+
+
+_WRITERS: dict[str, Callable[[Any, Geometry], str]] = {
+    "click": _click,
+    "double_click": _double_click,
+    "drag": _drag,
+    "keypress": _keypress,
+    "move": _move,
+    "screenshot": _nothing,
+    "type": _type,
+    "wait": _nothing,
+}
+
+
+def _typeable(character: str) -> bool:
+    code = ord(character)
+    noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    return unicodedata.category(character) not in ("Cc", "Cs") and not noncharacter
+
+
+def _field(action: Any, name: str) -> Any:
+    try:
+        return getattr(action, name)
+    except AttributeError:
+        raise InvalidInput(f"the action {action!r} has no {name!r}") from None
+
+
+def _point(point: Any, geometry: Geometry) -> tuple[int, int]:
+    return geometry.to_screen(_field(point, "x"), _field(point, "y"))
+
+
+def _at(action: Any, geometry: Geometry, *commands: str) -> str:
+    x, y = _point(action, geometry)
+    return " ".join([f"mousemove {x} {y}", *(command for command in commands if command)])
+
+
+def _held(action: Any, *commands: str) -> str:
+    """The commands while the action's `keys` are down: pressed in order, released in reverse."""
+    keys = getattr(action, "keys", None)
+    # An empty list is how some models write "no keys"; only a keypress of nothing makes no sense.
+    held = () if keys is None or keys in ([], ()) else chord(keys)
+    down = [f"keydown {name}" for name in held]
+    up = [f"keyup {name}" for name in reversed(held)]
+    return " ".join([*down, *commands, *up])
+
+
+def _scrolled(action: Any, name: str, crop_side: int, image_side: int) -> float:
+    """Screen pixels of one axis: the model measures in its image, what the wheel moves are pixels of the screen."""
+    pixels = _field(action, name)
+    limit = MAX_SCROLL * image_side // crop_side
+    if not isinstance(pixels, int) or isinstance(pixels, bool) or abs(pixels) > limit:
+        raise InvalidInput(
+            f"{name} is {pixels!r}; it must be an integer from -{limit} to {limit} pixels: to go to an end, press "
+            "HOME or END"
+        )
+    return pixels * crop_side / image_side
+
+
+def _notches(pixels: float) -> tuple[int, float]:
+    """Whole notches nearest to so many screen pixels, and the pixels that remain."""
+    count = math.floor(abs(pixels) / PIXELS_PER_NOTCH + 0.5)
+    signed = count if pixels > 0 else -count
+    return signed, pixels - signed * PIXELS_PER_NOTCH
+
+
+def _drag_step(points: Sequence[tuple[int, int]]) -> float:
+    """Screen pixels between two motions of a drag along these points."""
+    length = sum(math.dist(start, end) for start, end in itertools.pairwise(points))
+    return max(1.0, length / MAX_DRAG_STEPS, min(MAX_DRAG_STEP, length / MIN_DRAG_STEPS))
+
+
+def _interpolate(points: Sequence[tuple[int, int]], step: float) -> Iterator[tuple[int, int]]:
+    """The points after the first, and between them pixels at most about `step` apart, none twice in a row."""
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        pixels = max(abs(x1 - x0), abs(y1 - y0))  # a diagonal of n pixels has room for n different points
+        count = min(pixels, math.ceil(math.dist((x0, y0), (x1, y1)) / step))
+        for index in range(1, count + 1):
+            part = index / count
+            yield round(x0 + (x1 - x0) * part), round(y0 + (y1 - y0) * part)

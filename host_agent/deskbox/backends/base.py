@@ -1,0 +1,66 @@
+"""What a backend is: start a guest, say whether it lives, stop it, leave nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class GuestSpec:
+    """What to start."""
+
+    name: str
+    size: tuple[int, int]  # of the screen, pixels
+    url: str  # the page that the browser opens with
+    socket_dir: Path  # a directory of the host; the guest sees it read-only as /rpc and dials /rpc/guest.sock
+    owner: str  # tells this state directory's guests from another's
+
+
+@dataclass
+class Guest:
+    """A guest that was started: enough to find it again after the process that started it is gone."""
+
+    id: str
+    facts: dict[str, str] = field(
+        default_factory=dict
+    )  # what the user should know, such as the seccomp profile
+
+
+class Backend(ABC):
+    """Blocking; the keeper calls it in threads."""
+
+    name: str
+
+    @abstractmethod
+    def prepare(self, progress: Progress) -> None:
+        """Make what every start needs, such as the image. May take minutes; says so through `progress`."""
+
+    @abstractmethod
+    def start(self, spec: GuestSpec) -> Guest:
+        """Start a guest. If this raises, nothing is left of it."""
+
+    @abstractmethod
+    def wait(self, guest_id: str) -> str:
+        """Block until the guest has ended; return why, as a clause for a sentence."""
+
+    @abstractmethod
+    def alive(self, guest_id: str) -> bool: ...
+
+    @abstractmethod
+    def stop(self, guest_id: str) -> None:
+        """End the guest and remove all that it used. Idempotent."""
+
+    @abstractmethod
+    def guests(self, owner: str) -> dict[str, str]:
+        """Every guest of this owner that has left a trace: id -> desktop name."""
+
+    def stop_named(self, name: str, owner: str) -> None:
+        """End whatever guests this desktop has, known by id or not."""
+        for guest_id, found in self.guests(owner).items():
+            if found == name:
+                self.stop(guest_id)

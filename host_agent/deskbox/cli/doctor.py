@@ -1,0 +1,105 @@
+"""`doctor`: is this machine able to run desktops, and are those that run well?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from deskbox.cli import output
+from deskbox.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from deskbox_guest.protocol import Held
+
+    from deskbox.registry import DesktopInfo
+
+
+@dataclass(frozen=True)
+class Finding:
+    subject: str  # "host", or the name of a desktop
+    name: str  # of the check
+    ok: bool
+    detail: str
+    fix: str  # what to do, if it is not ok
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Check this machine and every desktop; say what is wrong and what to do. Exit code 1 if anything is."""
+    from deskbox import provision, registry
+
+    findings = [
+        Finding("host", check.name, check.ok, check.detail, check.fix) for check in provision.check_host()
+    ]
+    for info in registry.list_desktops():
+        findings += _examine(info)
+    healthy = all(finding.ok for finding in findings)
+    if as_json:
+        output.print_json({"ok": healthy, "checks": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            _print(finding)
+    raise typer.Exit(output.DONE if healthy else output.FAILED)
+
+
+def _print(finding: Finding) -> None:
+    mark, color = ("ok", "green") if finding.ok else ("WRONG", "red")
+    typer.echo(f"{typer.style(f'{mark:<6}', fg=color)} {finding.subject}: {finding.name}: {finding.detail}")
+    if not finding.ok and finding.fix:
+        typer.echo(f"       {finding.fix}")
+
+
+def _examine(info: DesktopInfo) -> list[Finding]:
+    """Probe one desktop as a user would meet it: does it answer, is anything stuck, is there a picture?"""
+    from deskbox_guest.protocol import Frame
+
+    from deskbox.desktop import Desktop
+    from deskbox.errors import DeskboxError
+
+    restart = f"`{output.command()} down {info.name}` removes it; `{output.command()} up` starts it anew."
+    if info.state == "starting":
+        return [Finding(info.name, "state", True, "it is starting", "")]
+    if info.state == "dead":
+        return [Finding(info.name, "state", False, "nothing of it runs any more", restart)]
+
+    started = time.monotonic()
+    try:
+        with Desktop.attach(info.name, observe=True) as desktop:
+            held = desktop.held_inputs()
+            answered = (time.monotonic() - started) * 1000
+            windows = desktop.windows()
+            image = desktop.step(frame=Frame()).image
+    except DeskboxError as error:
+        return [Finding(info.name, "answer", False, str(error), restart)]
+
+    painted = _has_content(image)
+    seen = f"it shows {len(windows)} windows" if painted else "it shows a single colour"
+    adopted = "; its keeper had ended, and a new one has taken over" if info.state == "orphaned" else ""
+    return [
+        Finding(info.name, "answer", True, f"it answers in {answered:.0f} ms{adopted}", ""),
+        _input(info.name, held),
+        Finding(info.name, "screen", painted, seen, restart),
+    ]
+
+
+def _input(name: str, held: Held) -> Finding:
+    if not held:
+        return Finding(name, "input", True, "no key and no button is held", "")
+    stuck = ", ".join([*held.keys, *(f"button {button}" for button in held.buttons)])
+    release = " ".join(
+        [f"keyup {key}" for key in held.keys] + [f"mouseup {button}" for button in held.buttons]
+    )
+    fix = f'If nothing acts on it at present: `{output.command()} do --name {name} "{release}"`'
+    return Finding(name, "input", False, f"held down: {stuck}", fix)
+
+
+def _has_content(png: bytes) -> bool:
+    from io import BytesIO
+
+    from PIL import Image
+
+    with Image.open(BytesIO(png)) as image:
+        # The limit of 1: any second color makes it None.
+        return image.convert("RGB").getcolors(1) is None

@@ -1,0 +1,217 @@
+"""`up`, `ls` and `down`: a desktop's life."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from deskbox.cli import output
+from deskbox.cli.options import PATIENCE, JsonOption, NameOption, Size, parse_size
+
+if TYPE_CHECKING:
+    from deskbox.desktop import Desktop
+    from deskbox.registry import DesktopInfo
+
+
+def up(
+    name: NameOption = "default",
+    backend: Annotated[
+        Literal["docker", "auto"] | None,
+        typer.Option(help="What runs the desktop; auto takes what this machine has.", show_default="auto"),
+    ] = None,
+    size: Annotated[
+        Size | None,
+        typer.Option(
+            parser=parse_size,
+            metavar="WxH",
+            show_default="1280x800",
+            help="The screen, in pixels, up to 3840x2160.",
+        ),
+    ] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The page that Firefox shows.")] = None,
+    setup: Annotated[
+        bool, typer.Option("--setup", help="First install on this machine what is missing (root or sudo).")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a desktop and wait until it is usable.
+
+    It stays up until `deskbox down`. If it runs already, this says so and how to use it.
+    """
+    from deskbox import registry
+    from deskbox.desktop import Desktop
+
+    there = registry.find(name)
+    running = there is not None and there.state in ("running", "orphaned")  # attach adopts an orphan
+    if there is not None and running:
+        _check_same(there, backend, size)
+        desktop = Desktop.attach(name, observe=url is None, wait=PATIENCE)
+    else:
+        if there is not None and there.state == "dead":
+            registry.stop(name)  # nothing of it is left to lose, as after a restart of the machine
+        desktop = _start(name, backend or "auto", size, url, setup)
+    with desktop:
+        if running and url is not None:
+            desktop.open_url(url)
+        view_url, view_error = _view_url(desktop)
+        if as_json:
+            output.print_json({**_facts(desktop), "state": "running", "view_url": view_url})
+        else:
+            _print_summary(desktop, view_url or view_error, already=running)
+
+
+def _start(name: str, backend: str, size: Size | None, url: str | None, setup: bool) -> Desktop:
+    from deskbox import provision
+    from deskbox.desktop import Desktop
+    from deskbox.launch import DEFAULT_SIZE
+
+    with output.progress() as progress:
+        provision.ensure_host(progress, install=setup)
+        return Desktop.launch(
+            name, backend=backend, size=size or DEFAULT_SIZE, url=url, detach=True, progress=progress
+        )
+
+
+def _view_url(desktop: Desktop) -> tuple[str | None, str]:
+    """The address, or why there is none: a desktop that can't be watched is still one that can be used."""
+    from deskbox.errors import DeskboxError
+
+    try:
+        return desktop.view_url(), ""
+    except DeskboxError as error:
+        return None, f"not possible: {error}"
+
+
+def _check_same(running: DesktopInfo, backend: str | None, size: Size | None) -> None:
+    """What was asked for explicitly must be what runs: nothing is ignored silently."""
+    from deskbox.errors import Refused
+
+    if size is not None and tuple(running.size) != tuple(size):
+        asked, there = f"at {size.width}x{size.height}", f"at {_size(running.size)}"
+    elif backend not in (None, "auto", running.backend):
+        asked, there = f"on {backend}", f"on {running.backend}"
+    else:
+        return
+    raise Refused(
+        f"the desktop {running.name!r} already runs {there}: stop it first with "
+        f"`{output.command()} down {running.name}`, or start another one {asked} with --name"
+    )
+
+
+def _facts(desktop: Desktop) -> dict[str, Any]:
+    return {
+        "name": desktop.name,
+        "backend": desktop.backend,
+        "size": list(desktop.size),
+        "timings_ms": desktop.timings_ms,
+    }
+
+
+def _print_summary(desktop: Desktop, watch: str, *, already: bool) -> None:
+    deskbox = output.command()
+    name = "" if desktop.name == "default" else f" --name {desktop.name}"
+    center = f"mousemove {desktop.size[0] // 2} {desktop.size[1] // 2} click 1"
+    painted = desktop.timings_ms.get("painted")
+    state = "is already running" if already else "is running"
+    if painted is not None and not already:
+        state += f", painted {painted / 1000:.1f} s after its start"
+    typer.echo(f"""\
+Desktop {desktop.name} {state}.
+  backend  {desktop.backend}
+  size     {_size(desktop.size)}
+  watch    {watch}
+           Open it in a browser on this machine: it shows the desktop and takes no input. The address
+           works once; `{deskbox} view{name}` gives another one.
+  look     {deskbox} shot{name} -o desktop.png
+  act      {deskbox} do{name} "{center}"
+  drill    {deskbox} drill{name}
+  stop     {deskbox} down{" " + desktop.name if name else ""}""")
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def ls(as_json: JsonOption = False) -> None:
+    """List your desktops."""
+    from deskbox import registry
+
+    desktops = registry.list_desktops()
+    if as_json:
+        output.print_json(
+            [
+                {
+                    "name": d.name,
+                    "backend": d.backend,
+                    "size": list(d.size),
+                    "state": d.state,
+                    "timings_ms": d.timings_ms,
+                    "created": d.created,
+                }
+                for d in desktops
+            ]
+        )
+    elif not desktops:
+        typer.echo(f"No desktop. `{output.command()} up` starts one.")
+    else:
+        output.print_table(
+            ("NAME", "BACKEND", "SIZE", "STATE", "PAINTED", "AGE"),
+            [
+                (d.name, d.backend, _size(d.size), d.state, _painted(d), _age(time.time() - d.created))
+                for d in desktops
+            ],
+        )
+
+
+def _painted(desktop: DesktopInfo) -> str:
+    painted = desktop.timings_ms.get("painted")
+    return "-" if painted is None else f"{painted / 1000:.1f} s"
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def down(
+    which: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The desktop to stop.", show_default="default")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", envvar="DESKBOX_NAME", help="The same, as for other commands."
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Stop every desktop of yours.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a desktop, or all, and remove all that belongs to it."""
+    from deskbox import registry
+
+    if everything and which is not None:
+        raise typer.BadParameter("--all stops every desktop: give it no NAME.")
+    if everything:
+        stopped = registry.stop_all()
+    else:
+        stopped = [which or name or "default"]
+        if not registry.stop(stopped[0]):
+            raise _absent(stopped[0])
+    if as_json:
+        output.print_json({"stopped": stopped})
+    else:
+        typer.echo("\n".join(f"Stopped {name}." for name in stopped) or "No desktop is running.")
+
+
+def _absent(name: str) -> Exception:
+    from deskbox import registry
+    from deskbox.errors import Refused
+
+    there = ", ".join(desktop.name for desktop in registry.list_desktops())
+    return Refused(
+        f"there is no desktop {name!r}; " + (f"there are: {there}" if there else "there is none at all")
+    )

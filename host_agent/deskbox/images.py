@@ -1,0 +1,402 @@
+"""The guest's image: one recipe (`images/`), built once and kept by the hash of what it was built from.
+
+    recipe ──mmdebstrap──▶ rootfs-<hash>.tar ──docker import──▶ deskbox/base:<hash> ──thin layer──▶ deskbox/guest:<hash>
+    recipe ──docker build on a stock Debian image──────────────▶ deskbox/base:<hash>
+
+The root holds Debian's packages and the overlay and takes a minute; the thin layer holds the agent and takes
+a second. Everything is written under another name first and renamed, and one lock admits one builder at a time,
+so an image that exists is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path, PurePosixPath
+
+import docker
+from docker.errors import ImageNotFound
+
+from deskbox.errors import DeskboxError, Refused
+
+Progress = Callable[[str], None]
+"""Told one line of text at each step of a build."""
+
+SUITE = "trixie"
+BASE_REPOSITORY = "deskbox/base"
+GUEST_REPOSITORY = "deskbox/guest"
+LABEL = "deskbox.recipe"  # on both images; its value is the hash that the tag shortens
+
+_SPACE_NEEDED = 2_500_000_000  # bytes: the root while it is built, and its archive
+_LOCK_FILE = "guest-requirements.lock"
+_GUEST_ONLY = {"guest.Dockerfile", _LOCK_FILE}  # files of the recipe that only the thin layer depends on
+
+
+def ensure_docker_image(client: docker.DockerClient, progress: Progress, *, fresh: bool = False) -> str:
+    """Return the tag of the guest's image in `client`'s engine, building what is missing.
+
+    With DESKBOX_BASE_IMAGE set to a stock Debian image (such as `debian:trixie-slim`) the root is built by
+    `docker build` from it, otherwise by mmdebstrap. `fresh` builds the root anew, with today's packages.
+    Raises Refused if this machine can't build it, DeskboxError if the build failed.
+    """
+    with _lock(progress):
+        recipe = recipe_hash()
+        base = f"{BASE_REPOSITORY}:{recipe[:12]}"
+        if fresh or not _exists(client, base):
+            stock = os.environ.get("DESKBOX_BASE_IMAGE")
+            if stock:
+                build_docker(client, stock, progress)
+            else:
+                _import(client, _rootfs(progress, recipe, fresh), base, recipe, progress)
+        guest = guest_hash(str(client.images.get(base).id))
+        tag = f"{GUEST_REPOSITORY}:{guest[:12]}"
+        if not _exists(client, tag):
+            progress("adding the agent to the image")
+            context = {PurePosixPath("Dockerfile"): _recipe_files()["guest.Dockerfile"].read_bytes()}
+            context |= {PurePosixPath("site") / name: data for name, data in site_packages(progress).items()}
+            _docker_build(client, context, tag, {"BASE": base}, recipe, lambda line: None)
+        return tag
+
+
+def build_rootfs(progress: Progress, *, fresh: bool = False) -> Path:
+    """Return the cached archive of the guest's root (tar, without the agent), building it if it is missing."""
+    with _lock(progress):
+        return _rootfs(progress, recipe_hash(), fresh)
+
+
+def build_docker(client: docker.DockerClient, stock: str, progress: Progress) -> str:
+    """Build the root from the stock Debian image `stock` with `images/Dockerfile`; return its tag."""
+    recipe = recipe_hash()
+    tag = f"{BASE_REPOSITORY}:{recipe[:12]}"
+    context = {PurePosixPath(name): path.read_bytes() for name, path in _recipe_files().items()}
+    started = time.monotonic()
+    progress(f"building the guest's root from the image {stock}")
+    _docker_build(client, context, tag, {"BASE": stock}, recipe, progress)
+    progress(f"built {tag} in {time.monotonic() - started:.0f} s")
+    return tag
+
+
+def prune(client: docker.DockerClient, progress: Progress) -> None:
+    """Delete the images and archives of other recipes and earlier agents, except those in use."""
+    with _lock(progress):
+        recipe = recipe_hash()
+        base = f"{BASE_REPOSITORY}:{recipe[:12]}"
+        keep = {base}
+        if _exists(client, base):
+            keep.add(f"{GUEST_REPOSITORY}:{guest_hash(str(client.images.get(base).id))[:12]}")
+        used = {str(c.attrs["Image"]) for c in client.containers.list(all=True)}
+        # Guests first: a base can't go while a layer stands on it.
+        for repository in (GUEST_REPOSITORY, BASE_REPOSITORY):
+            for image in client.images.list(name=repository):
+                for tag in image.tags:
+                    if tag not in keep and str(image.id) not in used:
+                        client.images.remove(tag)
+                        progress(f"deleted the image {tag}")
+        for path in cache_dir().glob("rootfs-*.tar"):
+            if path != _rootfs_path(recipe):
+                path.unlink()
+                progress(f"deleted {path}")
+
+
+# --- what an image is made of ----------------------------------------------------------------------------
+def recipe_hash() -> str:
+    """What the root is built from: every file of the recipe, its mode bit for execution, and the architecture."""
+    digest = hashlib.sha256(f"{platform.machine()} {SUITE}\n".encode())
+    for name, path in _recipe_files().items():
+        if name not in _GUEST_ONLY:
+            _add(digest, name, path.read_bytes())
+    return digest.hexdigest()
+
+
+def guest_hash(base_id: str) -> str:
+    """What the thin layer is built from: the root beneath it, the agent's sources, its wheels' hashes."""
+    digest = hashlib.sha256(f"{base_id}\n".encode())
+    files = _recipe_files()
+    for name in sorted(_GUEST_ONLY):
+        _add(digest, name, files[name].read_bytes())
+    for path_name, data in _agent_sources().items():
+        _add(digest, str(path_name), data)
+    return digest.hexdigest()
+
+
+def site_packages(progress: Progress) -> dict[PurePosixPath, bytes]:
+    """The files of the thin layer, by their path in the guest's site-packages: the agent and its wheels."""
+    files = _agent_sources()
+    for wheel in _wheels(progress):
+        with zipfile.ZipFile(wheel) as archive:
+            files |= {PurePosixPath(name): archive.read(name) for name in archive.namelist() if name[-1] != "/"}
+    return files
+
+
+def cache_dir() -> Path:
+    """DESKBOX_CACHE_DIR, or `deskbox` in XDG_CACHE_HOME, or in ~/.cache."""
+    own = os.environ.get("DESKBOX_CACHE_DIR")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deskbox"
+
+
+def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:
+    digest.update(f"{name}\n{len(data)}\n".encode())
+    digest.update(data)
+
+
+def _tree(package: str) -> dict[str, Path]:
+    """The files of an installed package, by their path in it, sorted; without what Python leaves there."""
+    root = Path(str(resources.files(package)))
+    paths = (path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return dict(sorted((path.relative_to(root).as_posix(), path) for path in paths))
+
+
+def _recipe_files() -> dict[str, Path]:
+    return {name: path for name, path in _tree("deskbox_images").items() if name != "__init__.py"}
+
+
+def _agent_sources() -> dict[PurePosixPath, bytes]:
+    return {
+        PurePosixPath("deskbox_guest") / name: path.read_bytes()
+        for name, path in _tree("deskbox_guest").items()
+        if path.suffix == ".py"
+    }
+
+
+def _wheels(progress: Progress) -> list[Path]:
+    """The wheels of the guest's lock, downloaded once; pip checks their hashes."""
+    lock = _recipe_files()[_LOCK_FILE]
+    target = cache_dir() / f"wheels-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    if not target.exists():
+        progress("downloading the guest's Python wheels")
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as partial:
+            into = Path(partial) / "wheels"
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+            # Pure Python wheels for the guest's Python, whatever runs on the host.
+            command += ["--only-binary", ":all:", "--python-version", "3.13", "--platform", "any"]
+            command += ["--dest", str(into), "--requirement", str(lock)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+                raise DeskboxError(f"The guest's Python wheels could not be downloaded: {reason}")
+            into.rename(target)
+    return sorted(target.glob("*.whl"))
+
+
+# --- the root, by mmdebstrap -----------------------------------------------------------------------------
+def _rootfs_path(recipe: str) -> Path:
+    return cache_dir() / f"rootfs-{recipe[:12]}.tar"
+
+
+def _rootfs(progress: Progress, recipe: str, fresh: bool) -> Path:
+    target = _rootfs_path(recipe)
+    if target.exists() and not fresh:
+        return target
+    if shutil.which("mmdebstrap") is None:
+        raise Refused(
+            "The guest's image can't be built because mmdebstrap is not installed: install it "
+            "(`apt-get install mmdebstrap`), or set DESKBOX_BASE_IMAGE to a stock Debian 13 image to build from."
+        )
+    free = shutil.disk_usage(cache_dir()).free
+    if free < _SPACE_NEEDED:
+        raise Refused(
+            f"The guest's image can't be built: {cache_dir()} has {free / 1e9:.1f} GB free and the build needs "
+            f"{_SPACE_NEEDED / 1e9:.1f} GB; free some space or set DESKBOX_CACHE_DIR to another disk."
+        )
+    started = time.monotonic()
+    progress("building the guest's root with mmdebstrap (about a minute)")
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as directory:
+        partial = Path(directory) / "rootfs.tar"
+        overlay = Path(directory) / "overlay.tar"
+        with overlay.open("wb") as file:
+            _write_tar(file, _overlay_files())
+        _mmdebstrap(partial, overlay, cache_dir() / "mmdebstrap.log", progress)
+        partial.rename(target)
+    size = target.stat().st_size / 1e6
+    progress(f"built {target} ({size:.0f} MB) in {time.monotonic() - started:.0f} s")
+    return target
+
+
+def _overlay_files() -> dict[PurePosixPath, bytes]:
+    """What goes into the root before configure.sh runs there: the overlay, and configure.sh itself."""
+    files = {}
+    for name, path in _recipe_files().items():
+        if name.startswith("overlay/"):
+            files[PurePosixPath(name).relative_to("overlay")] = path.read_bytes()
+        elif name == "configure.sh":
+            files[PurePosixPath("tmp/deskbox/configure.sh")] = path.read_bytes()
+    return files
+
+
+def _packages() -> list[str]:
+    text = _recipe_files()["packages.txt"].read_text()
+    return [word for line in text.splitlines() for word in line.split("#", 1)[0].split()]
+
+
+def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> None:
+    command = ["mmdebstrap", "--mode", "root" if os.geteuid() == 0 else "unshare"]
+    command += ["--variant", "minbase", "--format", "tar", "--include", ",".join(_packages())]
+    command += ["--aptopt", 'APT::Install-Recommends "false"']
+    command += [argument for option in _apt_options() for argument in ("--aptopt", option)]
+    command += ["--dpkgopt", str(_recipe_files()["overlay/etc/dpkg/dpkg.cfg.d/90-deskbox"])]
+    command += ["--skip", "output/dev"]  # whatever runs the root brings its own /dev
+    command += [
+        "--customize-hook",
+        f"tar-in {overlay} /",
+        "--customize-hook",
+        'chroot "$1" sh /tmp/deskbox/configure.sh && rm -r "$1/tmp/deskbox"',
+    ]
+    command += [SUITE, "-", *debian_sources(progress)]
+    # Rootless, the root is unpacked as another user id, which can't enter a private cache directory.
+    environment = {**os.environ, "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
+    with target.open("wb") as output, log.open("w") as log_file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        assert process.stderr is not None
+        failure = ""
+        try:
+            for line in process.stderr:
+                log_file.write(line)
+                if line.startswith("I: "):
+                    progress(line[3:].strip().removesuffix("..."))
+                elif line.startswith("E: "):
+                    failure = line[3:].strip()
+        except BaseException:
+            process.terminate()  # it unmounts and deletes what it has unpacked
+            raise
+        finally:
+            process.stderr.close()
+            process.wait()
+    if process.returncode != 0:
+        raise DeskboxError(
+            f"mmdebstrap could not build the guest's root ({failure or f'exit code {process.returncode}'}); "
+            f"its whole output is in {log}."
+        )
+
+
+def debian_sources(progress: Progress) -> list[str]:
+    """Where the guest's packages come from: this machine's own Debian mirrors, as one-line apt sources."""
+    found = _debian_mirrors([])
+    if "Debian" not in found and shutil.which("apt-get") is not None:
+        # apt knows who runs an archive only from its index; fetch that aside if the machine has none.
+        progress("reading the package indexes of this machine's Debian mirrors")
+        with tempfile.TemporaryDirectory(prefix="deskbox-apt-") as state:
+            aside = ["-o", f"Dir::State::lists={state}", "-o", f"Dir::Cache={state}"]
+            subprocess.run(["apt-get", *aside, "update"], capture_output=True)
+            found = _debian_mirrors(aside)
+    if "Debian" not in found:
+        raise Refused(
+            "The guest's image can't be built with mmdebstrap because apt on this machine knows no Debian mirror: "
+            "add one to /etc/apt, or set DESKBOX_BASE_IMAGE to a stock Debian 13 image to build from."
+        )
+    lines = [f"deb {found['Debian']} {SUITE} main"]
+    if "Debian-Security" in found:
+        lines.append(f"deb {found['Debian-Security']} {SUITE}-security main")
+    return lines
+
+
+def _debian_mirrors(options: list[str]) -> dict[str, str]:
+    """The addresses of Debian's archives in apt's configuration, by their label: Debian, Debian-Security."""
+    if shutil.which("apt-get") is None:
+        return {}
+    command = ["apt-get", *options, "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"]
+    listing = subprocess.run([*command, "Created-By: Packages"], capture_output=True, text=True).stdout
+    mirrors: dict[str, str] = {}
+    for line in listing.splitlines():
+        origin, label, component, uri = line.split("|", 3)
+        if origin == "Debian" and component == "main":
+            mirrors.setdefault(label, uri)
+    return mirrors
+
+
+def _apt_options() -> list[str]:
+    """This machine's apt settings for reaching its mirrors: without them the mirrors may not answer."""
+    wanted = ("Acquire::http::Proxy", "Acquire::https::Proxy", "Acquire::https::CAInfo")
+    wanted += ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
+    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True).stdout
+    return [line.rstrip(";") for line in dump.splitlines() if line.startswith(wanted)]
+
+
+# --- docker ----------------------------------------------------------------------------------------------
+def _exists(client: docker.DockerClient, tag: str) -> bool:
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _import(client: docker.DockerClient, rootfs: Path, tag: str, recipe: str, progress: Progress) -> None:
+    progress("loading the root into the Docker engine")
+    repository, _, version = tag.partition(":")
+    client.api.import_image_from_file(
+        str(rootfs), repository=repository, tag=version, changes=[f"LABEL {LABEL}={recipe}"]
+    )
+    if not _exists(client, tag):
+        raise DeskboxError(f"The Docker engine took {rootfs} but shows no image {tag}; is its disk full?")
+
+
+def _docker_build(
+    client: docker.DockerClient,
+    context: Mapping[PurePosixPath, bytes],
+    tag: str,
+    arguments: dict[str, str],
+    recipe: str,
+    progress: Progress,
+) -> None:
+    with tempfile.TemporaryFile() as file:
+        _write_tar(file, context)
+        file.seek(0)
+        events = client.api.build(
+            fileobj=file,
+            custom_context=True,
+            tag=tag,
+            buildargs=arguments,
+            labels={LABEL: recipe},
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        for event in events:
+            if "error" in event:
+                raise DeskboxError(f"The Docker engine could not build {tag}: {str(event['error']).strip()}")
+            line = str(event.get("stream", "")).strip()
+            if line:
+                progress(line)
+
+
+def _write_tar(file: io.BufferedIOBase | tempfile._TemporaryFileWrapper[bytes], files: Mapping[PurePosixPath, bytes]) -> None:
+    """Files as root would have made them: the modes and owners of a checkout are no part of the recipe."""
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name in sorted(files):
+            info = tarfile.TarInfo(str(name))
+            info.size = len(files[name])
+            info.mode = 0o755 if "bin" in name.parts else 0o644
+            archive.addfile(info, io.BytesIO(files[name]))
+
+
+@contextmanager
+def _lock(progress: Progress) -> Iterator[None]:
+    """One builder at a time. What a builder that was killed left behind is deleted by the next one."""
+    directory = cache_dir()
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another process is building the image; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        for path in directory.glob("partial-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        yield

@@ -1,0 +1,364 @@
+"""The process that owns one desktop on the host: `python -m deskbox.keeper NAME …`, started by `launch`.
+
+It starts the guest, listens for the connections that the guest dials, hands those out to clients as file
+descriptors, and when the desktop ends, for whatever reason, leaves nothing of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from deskbox import backends, registry
+from deskbox.errors import DeskboxError, Refused, Unavailable
+from deskbox.rpc.async_channel import AsyncChannel, AsyncStream
+from deskbox.viewer import Viewer, locate_novnc
+from deskbox_guest import protocol
+
+# A guest on a loaded machine; a warm start takes a tenth of it.
+START_TIMEOUT = 120.0
+# The guest dials again at once when its agent was restarted.
+STREAM_TIMEOUT = 10.0
+
+
+class Keeper:
+    def __init__(self, home: registry.Home, record: registry.DesktopRecord, status: Status) -> None:
+        self._home = home
+        self._record = record
+        self._status = status
+        self._backend: backends.Backend | None = None
+        self._spares: list[socket.socket] = []
+        self._dialled = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._why = ""
+        self._lease: tuple[object, str] | None = None
+        self._lease_free = asyncio.Event()
+        self._viewer: Viewer | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    # --- life --------------------------------------------------------------------------------------------
+    async def run(self, *, adopt: bool, tie: int | None) -> None:
+        """Bring the desktop up (or take over one that lives), keep it, and leave nothing."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self.end, f"the keeper got {number.name}")
+        if tie is not None:
+            loop.add_reader(tie, self.end, "its owner ended")
+        listeners = [
+            self._listen(self._home.guest_socket, 0o666, self._take_guest),
+            self._listen(self._home.control_socket, 0o600, self._take_client),
+        ]
+        watching: asyncio.Task[None] | None = None
+        try:
+            up = asyncio.create_task(self._bring_up(adopt))
+            ending = asyncio.create_task(self._ending.wait())
+            await asyncio.wait({up, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not up.done():
+                up.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await up
+                raise Unavailable(f"the desktop ended while it started: {self._why}")
+            await up
+            watching = asyncio.create_task(self._watch())
+            self._status.ready()
+            await self._ending.wait()
+        except DeskboxError as error:
+            self._status.failed(error)
+        finally:
+            if watching is not None:
+                watching.cancel()
+            for listener in listeners:
+                loop.remove_reader(listener)
+                listener.close()
+            await self._clean_up()
+
+    def end(self, why: str) -> None:
+        self._why = self._why or why
+        log(f"ending: {why}")
+        self._ending.set()
+
+    async def _bring_up(self, adopt: bool) -> None:
+        record = self._record
+        began = time.monotonic()
+        backend = self._backend = await asyncio.to_thread(backends.create, record.backend)
+        record.keeper_pid = os.getpid()
+        if not adopt:
+            await asyncio.to_thread(backend.prepare, self._status.progress)
+            self._status.progress("Starting the guest")
+            began = time.monotonic()
+            spec = backends.GuestSpec(
+                record.name, record.size, record.url, self._home.guest_dir, registry.state_id()
+            )
+            guest = await asyncio.to_thread(backend.start, spec)
+            record.guest_id, record.guest_facts = guest.id, guest.facts
+        self._home.write(record)
+        ended = asyncio.create_task(asyncio.to_thread(backend.wait, record.guest_id))
+        ready = asyncio.create_task(self._wait_ready(began))
+        await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            ready.cancel()
+            raise Unavailable(f"the guest did not start: {await ended}")
+        timings = await ready
+        if not adopt:
+            record.timings_ms = timings
+        record.state = "running"
+        self._home.write(record)
+
+    async def _wait_ready(self, began: float) -> dict[str, float]:
+        """Milliseconds until the guest's agent answered, and until the desktop was painted."""
+        channel = await AsyncChannel.connect(await self._stream(START_TIMEOUT))
+        try:
+            agent = (time.monotonic() - began) * 1000
+            self._status.progress("Waiting for the desktop to be painted")
+            await channel.call(protocol.READY, {"timeout_s": START_TIMEOUT}, timeout=START_TIMEOUT + 5)
+            painted = (time.monotonic() - began) * 1000
+        finally:
+            await channel.close()
+        return {"agent": round(agent, 1), "painted": round(painted, 1)}
+
+    async def _watch(self) -> None:
+        assert self._backend is not None
+        self.end(await asyncio.to_thread(self._backend.wait, self._record.guest_id))
+
+    async def _clean_up(self) -> None:
+        for task in self._clients:
+            task.cancel()
+        if self._viewer is not None:
+            await self._viewer.close()
+        for spare in self._spares:
+            spare.close()
+        if self._backend is not None:
+            await asyncio.to_thread(self._backend.stop_named, self._record.name, registry.state_id())
+        self._home.remove()
+
+    # --- the guest's connections --------------------------------------------------------------------------
+    def _listen(
+        self, path: os.PathLike[str], mode: int, take: Callable[[socket.socket], None]
+    ) -> socket.socket:
+        with contextlib.suppress(FileNotFoundError):  # a dead keeper's; its lock is ours now
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener.bind(os.fspath(path))
+        os.chmod(path, mode)
+        listener.listen(64)
+
+        def accept() -> None:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                take(listener.accept()[0])
+
+        asyncio.get_running_loop().add_reader(listener, accept)
+        return listener
+
+    def _take_guest(self, connection: socket.socket) -> None:
+        # The agent keeps one spare; more than a few would be a guest that tries to use up our descriptors.
+        self._spares = [spare for spare in self._spares if not _is_dead(spare)]
+        if len(self._spares) >= 4:
+            connection.close()
+            return
+        self._spares.append(connection)
+        self._dialled.set()
+
+    async def _stream(self, timeout: float) -> socket.socket:
+        """A connection that the guest dialled and nobody has used."""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    while self._spares:
+                        connection = self._spares.pop(0)
+                        if not _is_dead(connection):
+                            return connection
+                        connection.close()
+                    self._dialled.clear()
+                    await self._dialled.wait()
+        except TimeoutError:
+            raise Unavailable(f"the guest dialled no connection within {timeout:g} s") from None
+
+    # --- clients -----------------------------------------------------------------------------------------
+    def _take_client(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        pid, uid, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid not in (os.getuid(), 0):
+            log(f"refused process {pid} of user {uid}")
+            connection.close()
+            return
+        task = asyncio.create_task(self._serve(connection, pid))
+        self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
+
+    async def _serve(self, connection: socket.socket, pid: int) -> None:
+        client = object()
+        try:
+            async for request in _lines(connection):
+                fds: list[socket.socket] = []
+                try:
+                    answer = await self._answer(client, pid, request, fds)
+                except DeskboxError as error:
+                    kind = "refused" if isinstance(error, Refused) else "unavailable"
+                    answer = {"error": str(error), "kind": kind}
+                data = json.dumps(answer).encode() + b"\n"
+                connection.setblocking(True)  # a short line: it fits the socket's buffer
+                socket.send_fds(connection, [data], [fd.fileno() for fd in fds])
+                connection.setblocking(False)
+                for fd in fds:
+                    fd.close()
+        except (OSError, ValueError) as error:
+            log(f"client {pid}: {error}")
+        finally:
+            connection.close()
+            if self._lease is not None and self._lease[0] is client:
+                self._lease = None
+                self._lease_free.set()
+
+    async def _answer(
+        self, client: object, pid: int, request: dict[str, Any], fds: list[socket.socket]
+    ) -> dict[str, Any]:
+        op = request.get("op")
+        if op == "stream":
+            fds.append(await self._stream(min(float(request.get("wait", STREAM_TIMEOUT)), START_TIMEOUT)))
+            return {}
+        if op == "record":
+            return self._record.model_dump(mode="json")
+        if op == "lease":
+            await self._take_lease(client, f"process {pid} ({request['who']})", float(request["wait"]))
+            return {}
+        if op == "view":
+            return {"url": await self._view_url()}
+        if op == "stop":
+            self.end("it was asked to stop")
+            return {}
+        raise Refused(f"the keeper does not know the request {op!r}")
+
+    async def _take_lease(self, client: object, who: str, wait: float) -> None:
+        try:
+            async with asyncio.timeout(wait):
+                while self._lease is not None and self._lease[0] is not client:
+                    self._lease_free.clear()
+                    await self._lease_free.wait()
+        except TimeoutError:
+            holder = self._lease[1] if self._lease else "another client"
+            raise Unavailable(
+                f"desktop {self._record.name!r} is being driven by {holder}: wait for it to end, or stop it"
+            ) from None
+        self._lease = (client, who)
+
+    # --- the viewer --------------------------------------------------------------------------------------
+    async def _view_url(self) -> str:
+        if self._viewer is None:
+            viewer = Viewer(open_stream=self._open_view, novnc=locate_novnc(), title=self._record.name)
+            await viewer.start()
+            self._viewer = viewer
+        return self._viewer.new_url()
+
+    async def _open_view(self) -> ViewStream:
+        # Each viewer has a connection of its own: a slow one holds up nothing else.
+        channel = await AsyncChannel.connect(await self._stream(STREAM_TIMEOUT))
+        stream = channel.open(protocol.VIEW, {}, end=False)
+        try:
+            await stream.head(timeout=STREAM_TIMEOUT)
+        except BaseException:
+            await channel.close()
+            raise
+        return ViewStream(channel, stream)
+
+
+class ViewStream:
+    """A viewer's RFB bytes, in the shape that `viewer` wants."""
+
+    def __init__(self, channel: AsyncChannel, stream: AsyncStream) -> None:
+        self._channel = channel
+        self._stream = stream
+
+    async def read(self) -> bytes:
+        try:
+            return await self._stream.read()
+        except ConnectionError:
+            return b""
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.send(data)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class Status:
+    """Tells the process that started this keeper how far it is, one JSON object a line."""
+
+    def __init__(self, fd: int) -> None:
+        self._file = os.fdopen(fd, "w", buffering=1)
+
+    def progress(self, text: str) -> None:
+        self._say({"progress": text})
+
+    def ready(self) -> None:
+        self._say({"ready": True})
+
+    def failed(self, error: DeskboxError) -> None:
+        kind = "refused" if isinstance(error, Refused) else "unavailable"
+        self._say({"error": str(error), "kind": kind})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        log(json.dumps(message))
+        with contextlib.suppress(BrokenPipeError, ValueError):  # nobody waits any more
+            self._file.write(json.dumps(message) + "\n")
+
+
+def _is_dead(connection: socket.socket) -> bool:
+    """The guest's agent has closed it, or spoken before the host, which ours never does."""
+    try:
+        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+async def _lines(connection: socket.socket) -> AsyncIterator[dict[str, Any]]:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while piece := await loop.sock_recv(connection, 64 * 1024):
+        data += piece
+        while b"\n" in data:
+            line, data = data.split(b"\n", 1)
+            yield json.loads(line)
+        if len(data) > 64 * 1024:
+            raise ValueError("a request line is too long")
+
+
+def log(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="deskbox.keeper")
+    parser.add_argument("name")
+    parser.add_argument("--status-fd", type=int, required=True)
+    parser.add_argument("--lock-fd", type=int, required=True, help="held open: this is the keeper's lock")
+    parser.add_argument("--tie-fd", type=int, help="end when the other side of this pipe is closed")
+    parser.add_argument("--adopt", action="store_true", help="take over a guest that runs")
+    options = parser.parse_args()
+    home = registry.Home(options.name)
+    record = home.read()
+    if record is None:
+        sys.exit(f"no record in {home.path}")
+
+    async def run() -> None:
+        keeper = Keeper(home, record, Status(options.status_fd))
+        await keeper.run(adopt=options.adopt, tie=options.tie_fd)
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Start a keeper and wait until its desktop is usable; take over a desktop whose keeper has died."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TextIO
+
+from deskbox import backends, registry
+from deskbox.errors import InvalidInput, Refused, Unavailable
+from deskbox.registry import DesktopRecord, Home
+
+MIN_SIZE = (320, 240)
+MAX_SIZE = (3840, 2160)
+DEFAULT_SIZE = (1280, 800)
+DEFAULT_NAME = "default"
+
+
+@dataclass
+class Keeping:
+    """A keeper that this process started. Closing `tie` (or dying) ends its desktop."""
+
+    home: Home
+    tie: int | None
+    process: subprocess.Popen[bytes]
+
+    def release(self) -> None:
+        """End the desktop, if it is tied to us, and wait until nothing is left of it."""
+        if self.tie is not None:
+            os.close(self.tie)
+            self.tie = None
+            self.process.wait(registry.STOP_TIMEOUT)
+
+
+def launch(
+    name: str | None,
+    *,
+    backend: str,
+    size: tuple[int, int],
+    url: str | None,
+    detach: bool,
+    progress: backends.Progress,
+) -> Keeping:
+    """Start a desktop and wait until it is painted. Raises InvalidInput, Refused, Unavailable."""
+    if not (MIN_SIZE[0] <= size[0] <= MAX_SIZE[0] and MIN_SIZE[1] <= size[1] <= MAX_SIZE[1]):
+        raise InvalidInput(
+            f"size {size[0]}x{size[1]} is not possible: use {MIN_SIZE[0]}x{MIN_SIZE[1]} "
+            f"to {MAX_SIZE[0]}x{MAX_SIZE[1]} pixels"
+        )
+    home = Home(name if name is not None else f"desk-{secrets.token_hex(4)}")
+    backend = backends.resolve(backend)
+    lock = home.lock()
+    if lock is None:
+        raise Refused(f"desktop {home.name!r} runs already: attach to it, or stop it first")
+    try:
+        if home.exists():
+            raise Refused(
+                f"desktop {home.name!r} has lost its keeper: attach to it, or clear it away with "
+                f"`deskbox down {home.name}`"
+            )
+        home.create()
+        home.write(
+            DesktopRecord(name=home.name, backend=backend, size=size, url=url or "", created=time.time())
+        )
+        return _start_keeper(home, lock, adopt=False, detach=detach, progress=progress)
+    finally:
+        home.unlock(lock)
+
+
+def adopt(home: Home, progress: backends.Progress = lambda _: None) -> None:
+    """Give a desktop whose keeper died a new one, if it needs one and its guest lives."""
+    if not home.exists():
+        raise Unavailable(f"there is no desktop {home.name!r}: start it with `deskbox up --name {home.name}`")
+    lock = home.lock()
+    if lock is None:
+        return  # it has a keeper
+    try:
+        record = home.read()
+        if record is None or not record.guest_id:
+            raise Unavailable(f"desktop {home.name!r} never started: run `deskbox down {home.name}`")
+        if not backends.create(record.backend).alive(record.guest_id):
+            raise Unavailable(
+                f"desktop {home.name!r} is dead: run `deskbox down {home.name}`, then start it again"
+            )
+        _start_keeper(home, lock, adopt=True, detach=True, progress=progress)
+    finally:
+        home.unlock(lock)
+
+
+def _start_keeper(
+    home: Home, lock: int, *, adopt: bool, detach: bool, progress: backends.Progress
+) -> Keeping:
+    status_read, status_write = os.pipe()
+    tie_read, tie_write = os.pipe()
+    command = [sys.executable, "-m", "deskbox.keeper", home.name]
+    command += ["--status-fd", str(status_write), "--lock-fd", str(lock)]
+    command += ["--adopt"] if adopt else []
+    command += [] if detach else ["--tie-fd", str(tie_read)]
+    try:
+        with open(home.log, "ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[status_write, lock, tie_read],
+                start_new_session=True,
+                cwd="/",
+            )
+    except BaseException:
+        home.remove()
+        for fd in (status_read, status_write, tie_read, tie_write):
+            os.close(fd)
+        raise
+    os.close(status_write)
+    os.close(tie_read)
+    try:
+        with os.fdopen(status_read) as status:
+            _wait_ready(home, status, progress)
+    except BaseException:
+        # Also Ctrl-C: a start that was given up leaves nothing.
+        os.close(tie_write)
+        if not adopt:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            process.wait(registry.STOP_TIMEOUT)
+        raise
+    if detach:
+        os.close(tie_write)
+        return Keeping(home, None, process)
+    return Keeping(home, tie_write, process)
+
+
+def _wait_ready(home: Home, status: TextIO, progress: backends.Progress) -> None:
+    for line in status:
+        message = json.loads(line)
+        if "progress" in message:
+            progress(message["progress"])
+        elif "error" in message:
+            kind = Refused if message["kind"] == "refused" else Unavailable
+            raise kind(message["error"])
+        else:
+            return
+    log = home.log.read_text(errors="replace").strip().splitlines() if home.log.exists() else []
+    raise Unavailable(
+        f"the keeper of desktop {home.name!r} died while it started{': ' + log[-1] if log else ''}"
+    )
