@@ -173,7 +173,7 @@ class Facts:
 
     width: int  # of the X screen, pixels
     height: int
-    boot_time: str  # when its session began: seconds of its monotonic clock
+    boot_id: str  # new for each start of the guest
     agent_start: int  # counts the starts of the agent within this guest, from 1
     home: str
 

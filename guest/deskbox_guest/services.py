@@ -41,7 +41,7 @@ class Services:
         width, height = self._desktop.size
         start = int(os.environ["DESKBOX_AGENT_START"])
         call.respond(
-            protocol.to_head(protocol.Facts(width, height, os.environ["DESKBOX_BOOT_TIME"], start, HOME))
+            protocol.to_head(protocol.Facts(width, height, os.environ["DESKBOX_BOOT_ID"], start, HOME))
         )
 
     def ready(self, call: Call) -> None:

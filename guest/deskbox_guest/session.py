@@ -41,6 +41,7 @@ LONGEST_PAUSE = 5.0  # seconds before a program that keeps failing is started ag
 LOG_LIMIT = 1024 * 1024  # bytes of each program's output that are kept, and as much again of older output
 
 _X_SOCKET = Path("/tmp/.X11-unix/X0")
+_X_LOCK = Path("/tmp/.X0-lock")
 _LOGS = Path("/tmp/log")
 _MACHINE_ID = Path("/run/machine-id")  # /etc/machine-id is a link to it
 _FIRST_LISTENING_FD = 3  # where a program that is handed a listening socket looks for it
@@ -123,10 +124,11 @@ class Session:
             "NO_AT_BRIDGE": "1",
         }
         screen = f"{settings.width}x{settings.height}x24"
-        # -nolock: whoever listens on the socket is the server, so a lock file could only be stale.
-        x_server = ["Xvfb", ":0", "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-nolock", "-dpi", "96"]
+        x_server = ["Xvfb", ":0", "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
         bus = ["dbus-daemon", "--session", "--nofork", "--nopidfile", "--address=systemd:"]
         self._x_server = Program("xvfb", x_server, listening=_listen(_X_SOCKET), again=False)
+        # The socket is ours, so no server is alive that a lock could belong to.
+        _X_LOCK.unlink(missing_ok=True)
         self._programs = [
             self._x_server,
             Program("agent", [sys.executable, "-m", "deskbox_guest.server"], extra=self._agent_environment),

@@ -98,8 +98,8 @@ def type_script(text: str) -> str:
     for index, character in enumerate(text):
         if character not in "\n\t" and not _typeable(character):
             raise InvalidInput(
-                f"no key makes the character U+{ord(character):04X} at position {index} of the text: of the control "
-                "characters only newline and tab can be typed, and no surrogates or noncharacters",
+                f"no key makes the character U+{ord(character):04X} at position {index} of the text; of "
+                "control characters only newline and tab can be typed, surrogates and noncharacters never",
                 position=index,
             )
     return f"type -- {shlex.quote(text)}"
@@ -213,13 +213,13 @@ def _held(action: Any, *commands: str) -> str:
 
 
 def _scrolled(action: Any, name: str, crop_side: int, image_side: int) -> float:
-    """Screen pixels of one axis: the model measures in its image, what the wheel moves are pixels of the screen."""
+    """Screen pixels of one axis: the model measures in its image, the wheel moves pixels of the screen."""
     pixels = _field(action, name)
     limit = MAX_SCROLL * image_side // crop_side
     if not isinstance(pixels, int) or isinstance(pixels, bool) or abs(pixels) > limit:
         raise InvalidInput(
-            f"{name} is {pixels!r}; it must be an integer from -{limit} to {limit} pixels: to go to an end, press "
-            "HOME or END"
+            f"{name} is {pixels!r}; it must be an integer from -{limit} to {limit} pixels; to go to an "
+            "end, press HOME or END"
         )
     return pixels * crop_side / image_side
 

@@ -14,11 +14,10 @@ import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from deskbox_guest.protocol import Frame, Settle, StepResult
-
 from deskbox.actions import NO_REST, Plan, plan
 from deskbox.errors import InvalidInput, Unavailable
 from deskbox.geometry import Geometry, Region, Size
+from deskbox_guest.protocol import Frame, Settle, StepResult
 
 if TYPE_CHECKING:
     # Importing openai takes most of a second, and a driver needs its types only on paper.

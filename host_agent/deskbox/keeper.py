@@ -16,6 +16,7 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -74,6 +75,9 @@ class Keeper:
             await self._ending.wait()
         except DeskboxError as error:
             self._status.failed(error)
+        except Exception as error:  # a bug of ours: whoever waits must hear of it
+            traceback.print_exc()
+            self._status.failed(Unavailable(f"the keeper failed: {error!r}"))
         finally:
             if watching is not None:
                 watching.cancel()

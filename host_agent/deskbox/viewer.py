@@ -38,7 +38,7 @@ _MAX_MESSAGE = 64 * 1024
 
 
 def locate_novnc() -> Path:
-    """The directory of noVNC: Debian's package, installed or only unpacked. Raises Refused if there is none."""
+    """The directory of noVNC: Debian's package, installed or unpacked. Raises Refused without one."""
     for place in novnc_places():
         if (place / "core" / "rfb.js").is_file():
             return place
@@ -142,7 +142,7 @@ class Viewer:
             return None
         if url.path == self._base + "session":
             if self._watching >= self._max_viewers:
-                return _reply(503, f"{self._max_viewers} viewers are watching already. Close one of them.")
+                return _reply(503, f"At most {self._max_viewers} may watch at a time: close another viewer.")
             return _reply(204)
         body = self._files.get(url.path)
         if body is None:

@@ -12,14 +12,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import deskbox
 import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import deskbox
 from deskbox import errors
 from deskbox.cli import app
 from deskbox.cli.act import join_script
 from deskbox_guest.protocol import EXEC_STDERR, EXEC_STDOUT, Held, StepResult, Window
-from PIL import Image
-from typer.testing import CliRunner, Result
 
 
 def png(size: tuple[int, int] = (8, 4)) -> bytes:
@@ -151,7 +152,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     stand_ins: dict[str, dict[str, Any]] = {
         "desktop": {"Desktop": desktop_class(world)},
-        "launch": {"DEFAULT_SIZE": (1280, 800)},
+        "launcher": {"DEFAULT_SIZE": (1280, 800)},
         "registry": {
             "list_desktops": lambda: world.infos,
             "stop": stop,
@@ -182,7 +183,7 @@ COMMANDS = (
     *("up", "ls", "down", "shot", "windows", "view", "do", "type", "key", "open"),
     *("exec", "cp", "drill", "run", "doctor"),
 )
-HEAVY = ("openai", "docker", "PIL", "h2", "pydantic", "websockets", "deskbox.desktop")
+HEAVY = ("openai", "docker", "PIL", "h2", "websockets", "deskbox.desktop")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["shot", "--help"], ["shot", "--region", "no"]])

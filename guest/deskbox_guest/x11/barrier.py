@@ -91,6 +91,14 @@ class Barrier:
             return not cancelled()
         return self._watch(client, timeout, cancelled)
 
+    def handled(self, focus: Focus) -> bool:
+        """Whether a `wait` for the same focus that timed out would be over by now: a look, no new ping."""
+        if focus.pings:
+            self._link.pump()
+            return self._answered == self._serial
+        client = ClientState(self._diag, focus.pid)
+        return not client.known or client.idle()
+
     def _ping(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
         self._serial = self._serial % 0x7FFFFFFF + 1
         window = self._link.window(focus.toplevel)
@@ -133,7 +141,7 @@ class Barrier:
 
     def _pid(self, window_id: int) -> int:
         """The process behind a window, as the server knows it from the socket; 0 if it does not."""
-        specs = [{"client": window_id, "mask": res.LocalClientPIDMask}]
+        specs = [(window_id, res.LocalClientPIDMask)]
         for found in res.query_client_ids(self._link.display, specs).ids:
             if found.value:
                 return int(found.value[0])

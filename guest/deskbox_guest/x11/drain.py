@@ -75,7 +75,9 @@ class ClientState:
 
     def idle(self) -> bool:
         """True if it has read everything and waits for more; also if it is gone."""
-        return not any(self._diag.unread(inode) for inode in self._inodes) and _state_of(self._pid) not in "RD"
+        return (
+            not any(self._diag.unread(inode) for inode in self._inodes) and _state_of(self._pid) not in "RD"
+        )
 
 
 def _sockets_of(pid: int) -> list[int]:

@@ -6,17 +6,18 @@ Every wait for the sake of a toolkit is one of the constants below.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from Xlib import X
-from Xlib.ext import xinput, xtest
+from Xlib.ext import xtest
 from Xlib.xobject.drawable import Window as XWindow
 
 from deskbox_guest.protocol import Fault, Held
-from deskbox_guest.x11.barrier import Barrier
+from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.held import buttons_down, held, keys_down, pointer
 from deskbox_guest.x11.keyboard import Keyboard
-from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, name_of
+from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, name_of
 from deskbox_guest.x11.script import (
     ButtonDown,
     ButtonUp,
@@ -31,6 +32,8 @@ from deskbox_guest.x11.script import (
     Type,
 )
 from deskbox_guest.x11.typing import Typist, pause
+
+WHEEL = range(4, 8)  # the buttons that stand for the notches of a wheel, which have no duration
 
 # Pressed and released: events keep their order, so toolkits need no time in between. But jwm, and any window
 # manager that takes the first click on a window to raise it, holds back the pointer until it has decided; and
@@ -54,7 +57,7 @@ DRAG_DWELL_S = 0.06
 FINAL_BARRIER_S = 0.25
 
 # How long a click may take to move the keyboard focus to the window that was clicked.
-FOCUS_S = 0.25
+FOCUS_S = 0.15
 
 
 class Engine:
@@ -66,42 +69,16 @@ class Engine:
         self._barrier = Barrier(link)
         self._typist = Typist(self._keyboard, self._barrier, self._press_strokes)
         self._layout: Layout | None = None
-        # Keysyms that a keydown put on a spare keycode, and for whose sake Shift went down, until their keyup.
+        # Until their keyup: keysyms that a keydown put on a spare keycode, and those that Shift is down for.
         self._on_spares: dict[int, int] = {}
         self._shifted: set[int] = set()
+        self._buttons: set[int] = set()  # that are down
+        self._unfinished: Focus | None = None  # where the last script's keys may still wait to be handled
         self._dragged = False  # the pointer has moved since a button went down
         self._clicked = False  # the window manager may be moving the focus
 
     def close(self) -> None:
         self._barrier.close()
-
-    # --- facts -------------------------------------------------------------------------------------------
-
-    def pointer(self) -> tuple[int, int]:
-        """Screen pixels."""
-        found = self._link.root.query_pointer()
-        return found.root_x, found.root_y
-
-    def held(self) -> Held:
-        """What the X server believes to be down, whoever pressed it."""
-        layout = self._keyboard.layout()
-        return Held(
-            keys=tuple(name_of(layout.keysym(code)) for code in self._keys_down()),
-            buttons=tuple(self._buttons_down()),
-        )
-
-    def _keys_down(self) -> list[int]:
-        bits = self._link.display.query_keymap()
-        return [8 * index + bit for index, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1]
-
-    def _buttons_down(self) -> list[int]:
-        """The core protocol shows five buttons; the input extension shows all."""
-        down: set[int] = set()
-        for device in xinput.query_device(self._link.display, xinput.AllMasterDevices).devices:
-            for item in device.classes:
-                if item.type == xinput.ButtonClass:
-                    down.update(index + 1 for index in range(len(item.state)) if item.state[index])
-        return sorted(down)
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -112,14 +89,16 @@ class Engine:
         it fails, nothing is held any more when the Fault leaves.
         """
         self._layout = None
-        self._refuse_text_under_modifiers(commands)
+        self._check(commands)
+        self._buttons = set(buttons_down(self._link))
+        self._dragged = self._clicked = False
         output: list[str] = []
         ended = False
         try:
             for command in commands:
-                if cancelled():
-                    raise Fault("interrupted", "cancelled between two commands", {"cancelled": True})
                 self._run_one(command, output, cancelled)
+                if cancelled():
+                    raise Fault("interrupted", "cancelled in the middle of a script", {"cancelled": True})
             self._link.sync()
             self._finish(cancelled)
             ended = True
@@ -129,18 +108,17 @@ class Engine:
         return "".join(output)
 
     def release_all(self) -> Held:
-        """Release every key and button that is down and undo every change to the keyboard; say what was down."""
-        held = self.held()
-        for button in self._buttons_down():
+        """Release every key and button, undo every change to the keyboard; return what was down."""
+        was_held = held(self._link)
+        for button in was_held.buttons:
             xtest.fake_input(self._link.display, X.ButtonRelease, button)
-        for keycode in self._keys_down():
-            xtest.fake_input(self._link.display, X.KeyRelease, keycode)
+        for keycode in keys_down(self._link):
+            self._key(X.KeyRelease, keycode)
         self._link.sync()
         self._on_spares.clear()
         self._shifted.clear()
-        self._dragged = False
         self._keyboard.restore()
-        return held
+        return was_held
 
     def _run_one(self, command: Command, output: list[str], cancelled: Callable[[], bool]) -> None:
         match command:
@@ -176,28 +154,36 @@ class Engine:
                 child = found.child.id if isinstance(found.child, XWindow) else self._link.root.id
                 output.append(f"x:{found.root_x} y:{found.root_y} screen:0 window:{child}\n")
 
+    def busy(self) -> bool:
+        """Whether the application has not handled the last script yet."""
+        if self._unfinished is not None and self._barrier.handled(self._unfinished):
+            self._unfinished = None
+        return self._unfinished is not None
+
     def _finish(self, cancelled: Callable[[], bool]) -> None:
         self._await_focus(cancelled)
         focus = self._barrier.focus()
-        if focus is not None:
-            self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
+        handled = focus is None or self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
+        self._unfinished = None if handled else focus
 
     # --- pointer -----------------------------------------------------------------------------------------
 
     def _move(self, x: int, y: int, cancelled: Callable[[], bool]) -> None:
-        if self._buttons_down():
+        if self._buttons:
             self._drag(x, y, cancelled)
         else:
             self._motion(x, y)
 
     def _drag(self, x: int, y: int, cancelled: Callable[[], bool]) -> None:
-        from_x, from_y = self.pointer()
+        from_x, from_y = pointer(self._link)
         distance = math.hypot(x - from_x, y - from_y)
         steps = min(DRAG_MAX_STEPS, math.ceil(distance / DRAG_STEP_PX))
         for step in range(1, steps + 1):
             if cancelled():
                 return
-            self._motion(from_x + round((x - from_x) * step / steps), from_y + round((y - from_y) * step / steps))
+            self._motion(
+                from_x + round((x - from_x) * step / steps), from_y + round((y - from_y) * step / steps)
+            )
             self._link.display.flush()
             pause(DRAG_STEP_S, cancelled)
         self._dragged = self._dragged or steps > 0
@@ -208,7 +194,11 @@ class Engine:
     def _button(self, event_type: int, button: int) -> None:
         xtest.fake_input(self._link.display, event_type, button)
         self._link.display.flush()
-        self._clicked = True
+        if event_type == X.ButtonPress:
+            self._buttons.add(button)
+            self._clicked = self._clicked or button not in WHEEL
+        else:
+            self._buttons.discard(button)
 
     def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
         for index in range(repeat):
@@ -217,7 +207,7 @@ class Engine:
             if cancelled():
                 return
             self._button(X.ButtonPress, button)
-            if button not in range(4, 8):  # a wheel's notch has no duration
+            if button not in WHEEL:
                 pause(CLICK_HOLD_S, cancelled)
             self._button(X.ButtonRelease, button)
 
@@ -272,7 +262,9 @@ class Engine:
             if stroke is None:
                 keycode = self._on_spares.get(keysym) or (spares.pop(0) if spares else 0)
                 if not keycode:
-                    raise Fault("interrupted", f"no spare key is left on the keyboard to press {name_of(keysym)!r}")
+                    raise Fault(
+                        "interrupted", f"no spare key is left on the keyboard to press {name_of(keysym)!r}"
+                    )
                 if keysym not in self._on_spares:
                     borrowed[keycode] = keysym
                     self._on_spares[keysym] = keycode
@@ -366,18 +358,49 @@ class Engine:
             self._key(X.KeyRelease, layout.shift)
         self._link.display.flush()
 
-    def _refuse_text_under_modifiers(self, commands: Sequence[Command]) -> None:
-        """Text cannot be exact while Ctrl or Shift is down: refuse before the first effect."""
-        if not any(isinstance(command, Type) and command.text for command in commands):
+    def _check(self, commands: Sequence[Command]) -> None:
+        """Refuse, before the first effect, what this keyboard can't do.
+
+        Text while Ctrl or Shift is down would be something else, and what the layout lacks needs spare keys.
+        """
+        keysyms = set(_keysyms(commands))
+        if not keysyms:
             return
         layout = self._current_layout()
-        modifiers = layout.modifier_keycodes
-        down = {code for code in self._keys_down() if code in modifiers}
+        missing = [keysym for keysym in keysyms if layout.stroke(keysym) is None]
+        if missing and not self._spares():
+            raise Fault(
+                "refused", f"the keyboard layout lacks {name_of(missing[0])!r} and has no spare key for it"
+            )
+        down = {code for code in keys_down(self._link) if code in layout.modifier_keycodes}
         for command in commands:
-            if isinstance(command, Type) and command.text and down:
-                names = ", ".join(sorted(name_of(layout.keysym(code)) for code in down))
-                raise Fault("refused", f"text can't be typed exactly while {names} is down: release it first")
-            if isinstance(command, KeyDown | KeyUp):
-                strokes = (layout.stroke(keysym) for keysym in command.chord)
-                codes = {stroke.keycode for stroke in strokes if stroke} & modifiers
-                down = down | codes if isinstance(command, KeyDown) else down - codes
+            match command:
+                case Type(text) if text and down:
+                    names = ", ".join(sorted(name_of(layout.keysym(code)) for code in down))
+                    raise Fault(
+                        "refused", f"text can't be typed exactly while {names} is down: release it first"
+                    )
+                case KeyDown(chord):
+                    down = down | _keycodes(layout, chord) & layout.modifier_keycodes
+                case KeyUp(chord):
+                    down = down - _keycodes(layout, chord)
+                case _:
+                    pass
+
+
+def _keysyms(commands: Sequence[Command]) -> Iterator[int]:
+    """Every keysym that the commands press."""
+    for command in commands:
+        match command:
+            case Type(text):
+                yield from (keysym_of_character(character) for character in set(text))
+            case Key(chords):
+                yield from (keysym for chord in chords for keysym in chord)
+            case KeyDown(chord) | KeyUp(chord):
+                yield from chord
+            case _:
+                pass
+
+
+def _keycodes(layout: Layout, chord: Sequence[int]) -> set[int]:
+    return {stroke.keycode for keysym in chord if (stroke := layout.stroke(keysym)) is not None}

@@ -17,9 +17,9 @@ RETURN = 0xFF0D
 TAB = 0xFF09
 
 _KEYSYM_GROUPS = (
-    "miscellany latin1 latin2 latin3 latin4 greek cyrillic arabic hebrew thai katakana korean technical special "
-    "publishing apl xkb xf86"
-).split()
+    *("miscellany", "latin1", "latin2", "latin3", "latin4", "greek", "cyrillic", "arabic", "hebrew", "thai"),
+    *("katakana", "korean", "technical", "special", "publishing", "apl", "xkb", "xf86"),
+)
 
 # The short names that xdotool knows besides X's own; case does not matter in them.
 ALIASES = {

@@ -6,8 +6,8 @@
     key [--delay MS] CHORD...         keydown CHORD       keyup CHORD
     type [--delay MS] [--] TEXT       sleep SECONDS       getmouselocation
 
-A line holds one or more commands. Tokens are quoted as a POSIX shell (and Python's `shlex`) does, and a quoted
-newline belongs to its token. Only `type` ends its line, because xdotool would type whatever follows it.
+A line holds one or more commands. Tokens are quoted as a POSIX shell (and Python's `shlex`) does, and a
+quoted newline belongs to its token. `type` ends its line, because xdotool would type whatever follows it.
 
 Coordinates are screen pixels. Buttons: 1 left, 2 wheel, 3 right, 4 to 7 the wheel's notches up, down, left
 and right, 8 back, 9 forward. A chord is X keysym names joined by `+`, such as `ctrl+shift+t`.
@@ -123,8 +123,8 @@ def check_text(text: str) -> None:
     for position, character in enumerate(text):
         if character not in "\n\r\t" and not _typeable(character):
             raise _refused(
-                f"U+{ord(character):04X} at position {position} of the text is no character that a key can type: "
-                "control characters other than newline and tab, surrogates and noncharacters are not accepted"
+                f"U+{ord(character):04X} at position {position} of the text is no character that a key can "
+                "type: control characters other than newline and tab, surrogates and noncharacters are not accepted"
             )
 
 
@@ -249,7 +249,9 @@ class _Reader:
         except ValueError:
             value = None
         if value is None or not least <= value <= most:
-            raise _refused(f"{self._name}: {what} must be a whole number from {least} to {most}, not {token!r}")
+            raise _refused(
+                f"{self._name}: {what} must be a whole number from {least} to {most}, not {token!r}"
+            )
         return value
 
     def _chord(self) -> tuple[int, ...]:
@@ -257,15 +259,15 @@ class _Reader:
         names = token.split("+")
         if not all(names):
             raise _refused(
-                f"{self._name}: {token!r} is no chord: join key names by single '+' signs; the key '+' is 'plus'"
+                f"{self._name}: {token!r} is no chord: join key names by single '+'; the key '+' is 'plus'"
             )
         keysyms = []
         for name in names:
             keysym = keysym_of(name)
             if keysym is None:
                 raise _refused(
-                    f"{self._name}: {name!r} is no key name: use X keysym names such as Return, Page_Up, F5, plus, "
-                    "a or U20AC, or ctrl, shift, alt, super, meta"
+                    f"{self._name}: {name!r} is no key name: use X keysym names such as Return, Page_Up, F5, "
+                    "plus, a or U20AC, or ctrl, shift, alt, super, meta"
                 )
             if keysym in keysyms:
                 raise _refused(f"{self._name}: {token!r} names the key {name!r} twice")
@@ -329,8 +331,8 @@ class _Reader:
         text = self._take("text")
         if self.more():
             raise _refused(
-                "type takes one text and ends its line: quote a text that has spaces, and put what follows it on "
-                "the next line"
+                "type takes one text and ends its line: quote a text that has spaces, and put what follows it "
+                "on the next line"
             )
         check_text(text)
         return Type(text, options.get("--delay", 0) / 1000)

@@ -1,9 +1,9 @@
 """Exact text by keys.
 
-A character that the layout gives with or without Shift is that key. Every other one is put on a spare keycode
-of its own, on all levels, before any key of its batch is pressed. An application looks up what a keycode means
-when it handles the event, not when the key was pressed: so a keycode is given another character only after
-the application has handled the batch before.
+A character that the layout gives with or without Shift is that key. Every other one is put on a spare
+keycode of its own, on all levels, before any key of its batch is pressed. An application looks up what a
+keycode means when it handles the event, not when the key was pressed: so a keycode is given another character
+only after the application has handled the batch before.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Batch:
     characters: int
 
 
-def plan(text: str, layout: Layout, spares: Sequence[int], batch_size: int = BATCH_CHARACTERS) -> Iterator[Batch]:
+def plan(
+    text: str, layout: Layout, spares: Sequence[int], batch_size: int = BATCH_CHARACTERS
+) -> Iterator[Batch]:
     """Cut a text into batches in each of which every keycode has one meaning.
 
-    Raises Fault "refused" if the text needs spare keycodes and there is none. A newline, alone or after a
-    carriage return, becomes one Return.
+    `spares` may be empty only if the layout has every character. A newline, alone or after a carriage return,
+    becomes one Return.
     """
-    if not spares and any(layout.stroke(keysym_of_character(character)) is None for character in text):
-        raise Fault("refused", "the text has characters that are not on the keyboard, and no key is spare for them")
     on_spares: dict[int, int] = {}  # keysym → keycode, in the order of last use
     free = list(spares)
     keysyms: dict[int, int] = {}

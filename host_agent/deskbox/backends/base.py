@@ -16,9 +16,14 @@ class GuestSpec:
 
     name: str
     size: tuple[int, int]  # of the screen, pixels
-    url: str  # the page that the browser opens with
+    url: str  # the page that the browser opens with; "": the start page
     socket_dir: Path  # a directory of the host; the guest sees it read-only as /rpc and dials /rpc/guest.sock
     owner: str  # tells this state directory's guests from another's
+
+    def environment(self) -> dict[str, str]:
+        """What the guest's session is told; see `deskbox_guest.session`."""
+        told = {"DESKBOX_SIZE": "{}x{}".format(*self.size), "DESKBOX_SOCKET": "/rpc/guest.sock"}
+        return {**told, "DESKBOX_URL": self.url} if self.url else told
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -43,38 +44,33 @@ class DockerBackend(Backend):
         self._image = images.ensure_docker_image(self._client, progress)
 
     def start(self, spec: GuestSpec) -> Guest:
-        # The profile lets Firefox build its own sandbox; an engine that can't load it still has its default
-        # profile, under which Firefox's sandbox is weaker but works.
-        try:
-            return self._start(spec, "deskbox")
-        except docker.errors.APIError as error:
-            if "seccomp" not in str(error).lower():
-                raise Refused(f"the Docker engine refused to start the guest: {_reason(error)}") from error
-        try:
-            return self._start(spec, "docker-default")
-        except docker.errors.APIError as error:
-            raise Refused(f"the Docker engine refused to start the guest: {_reason(error)}") from error
+        limits = Limits()
+        while True:
+            try:
+                return self._start(spec, limits)
+            except docker.errors.APIError as error:
+                weaker = limits.without(str(error))
+                if weaker is None:
+                    reason = error.explanation or error
+                    raise Refused(f"the Docker engine refused to start the guest: {reason}") from error
+                limits = weaker
 
-    def _start(self, spec: GuestSpec, profile: str) -> Guest:
+    def _start(self, spec: GuestSpec, limits: Limits) -> Guest:
         container: Any = self._client.containers.create(
             self._image,
             name=f"deskbox-{spec.name}-{secrets.token_hex(4)}",
             hostname="deskbox",
             labels={LABEL: spec.name, OWNER_LABEL: spec.owner},
-            environment={
-                "DESKBOX_SIZE": "{}x{}".format(*spec.size),
-                "DESKBOX_URL": spec.url,
-                "DESKBOX_SOCKET": "/rpc/guest.sock",
-            },
+            environment=spec.environment(),
             volumes=[f"{spec.socket_dir}:/rpc:ro"],
-            **hardening(profile),
+            **hardening(limits),
         )
         try:
             container.start()
         except BaseException:
             container.remove(force=True)
             raise
-        return Guest(container.id, {"seccomp": profile})
+        return Guest(container.id, limits.facts())
 
     def wait(self, guest_id: str) -> str:
         while True:
@@ -129,12 +125,38 @@ def connect() -> docker.DockerClient:
     return client
 
 
-def hardening(profile: str) -> dict[str, Any]:
-    """The container options that isolate a guest; `profile` is "deskbox" or "docker-default"."""
+@dataclass(frozen=True)
+class Limits:
+    """The two protections that not every engine can give, and what takes their place then."""
+
+    # Our seccomp profile lets Firefox build its own sandbox. Under the engine's default profile, which is
+    # also a sandbox, Firefox's is weaker.
+    seccomp: bool = True
+    # An engine whose own hard limit is lower can't raise it.
+    open_files: bool = True
+
+    def without(self, error: str) -> Limits | None:
+        """What to try after the engine refused with `error`; None if nothing is left to give up."""
+        if self.seccomp and "seccomp" in error.lower():
+            return replace(self, seccomp=False)
+        if self.open_files and "rlimit" in error.lower():
+            return replace(self, open_files=False)
+        return None
+
+    def facts(self) -> dict[str, str]:
+        return {
+            "seccomp": "deskbox" if self.seccomp else "engine default",
+            "open_files": str(OPEN_FILES) if self.open_files else "engine default",
+        }
+
+
+def hardening(limits: Limits) -> dict[str, Any]:
+    """The container options that isolate a guest."""
     security = ["no-new-privileges:true"]
-    if profile == "deskbox":
+    if limits.seccomp:
         text = resources.files("deskbox.backends").joinpath("seccomp.json").read_text()
         security.append(f"seccomp={json.dumps(json.loads(text), separators=(',', ':'))}")
+    ulimit = docker.types.Ulimit(name="nofile", soft=OPEN_FILES, hard=OPEN_FILES)
     return {
         "network_mode": "none",
         "cap_drop": ["ALL"],
@@ -146,9 +168,5 @@ def hardening(profile: str) -> dict[str, Any]:
         "memswap_limit": MEMORY,
         "shm_size": SHM,
         "pids_limit": PIDS,
-        "ulimits": [docker.types.Ulimit(name="nofile", soft=OPEN_FILES, hard=OPEN_FILES)],
+        "ulimits": [ulimit] if limits.open_files else [],
     }
-
-
-def _reason(error: docker.errors.APIError) -> str:
-    return str(error.explanation or error)

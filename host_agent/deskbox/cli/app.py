@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from deskbox import errors
-from deskbox.cli import act, doctor, lifecycle, look, output, transfer
+from deskbox.cli import act, doctor, drill, lifecycle, look, output, run, transfer
 
 
 class DeskboxGroup(TyperGroup):
@@ -119,13 +119,8 @@ app.command("exec", rich_help_panel=_FILES, context_settings={"allow_intersperse
     transfer.exec_
 )
 app.command(rich_help_panel=_FILES)(transfer.cp)
-try:  # TEMPORARY-CLI
-    from deskbox.cli import drill, run
-
-    app.command(rich_help_panel=_MODEL)(drill.drill)
-    app.command(rich_help_panel=_MODEL)(run.run)
-except ImportError:
-    pass
+app.command(rich_help_panel=_MODEL)(drill.drill)
+app.command(rich_help_panel=_MODEL)(run.run)
 app.command(rich_help_panel=_HELP)(doctor.doctor)
 
 

@@ -12,9 +12,8 @@ from deskbox.cli import output
 from deskbox.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from deskbox_guest.protocol import Held
-
     from deskbox.registry import DesktopInfo
+    from deskbox_guest.protocol import Held
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,9 @@ def _print(finding: Finding) -> None:
 
 def _examine(info: DesktopInfo) -> list[Finding]:
     """Probe one desktop as a user would meet it: does it answer, is anything stuck, is there a picture?"""
-    from deskbox_guest.protocol import Frame
-
     from deskbox.desktop import Desktop
     from deskbox.errors import DeskboxError
+    from deskbox_guest.protocol import Frame
 
     restart = f"`{output.command()} down {info.name}` removes it; `{output.command()} up` starts it anew."
     if info.state == "starting":

@@ -55,17 +55,17 @@ def up(
     with desktop:
         if running and url is not None:
             desktop.open_url(url)
-        view_url, view_error = _view_url(desktop)
+        view_url, problem = _view_url(desktop)
         if as_json:
             output.print_json({**_facts(desktop), "state": "running", "view_url": view_url})
         else:
-            _print_summary(desktop, view_url or view_error, already=running)
+            _print_summary(desktop, view_url, problem, already=running)
 
 
 def _start(name: str, backend: str, size: Size | None, url: str | None, setup: bool) -> Desktop:
     from deskbox import provision
     from deskbox.desktop import Desktop
-    from deskbox.launch import DEFAULT_SIZE
+    from deskbox.launcher import DEFAULT_SIZE
 
     with output.progress() as progress:
         provision.ensure_host(progress, install=setup)
@@ -81,7 +81,7 @@ def _view_url(desktop: Desktop) -> tuple[str | None, str]:
     try:
         return desktop.view_url(), ""
     except DeskboxError as error:
-        return None, f"not possible: {error}"
+        return None, str(error)
 
 
 def _check_same(running: DesktopInfo, backend: str | None, size: Size | None) -> None:
@@ -109,9 +109,14 @@ def _facts(desktop: Desktop) -> dict[str, Any]:
     }
 
 
-def _print_summary(desktop: Desktop, watch: str, *, already: bool) -> None:
+def _print_summary(desktop: Desktop, view_url: str | None, problem: str, *, already: bool) -> None:
     deskbox = output.command()
     name = "" if desktop.name == "default" else f" --name {desktop.name}"
+    watch = f"not possible: {problem}"
+    if view_url is not None:
+        watch = f"""{view_url}
+           Open it in a browser on this machine: it shows the desktop and takes no input. The address
+           works once; `{deskbox} view{name}` gives another one."""
     center = f"mousemove {desktop.size[0] // 2} {desktop.size[1] // 2} click 1"
     painted = desktop.timings_ms.get("painted")
     state = "is already running" if already else "is running"
@@ -122,8 +127,6 @@ Desktop {desktop.name} {state}.
   backend  {desktop.backend}
   size     {_size(desktop.size)}
   watch    {watch}
-           Open it in a browser on this machine: it shows the desktop and takes no input. The address
-           works once; `{deskbox} view{name}` gives another one.
   look     {deskbox} shot{name} -o desktop.png
   act      {deskbox} do{name} "{center}"
   drill    {deskbox} drill{name}

@@ -65,9 +65,8 @@ def shot(
             f"can't write {suffix} files: name one .png, .jpg or .webp.", param_hint="-o"
         )
 
-    from deskbox_guest.protocol import Frame, Settle
-
     from deskbox.desktop import Desktop
+    from deskbox_guest.protocol import Frame, Settle
 
     # Zeros stand for the whole screen, and for an image of the region's own size.
     x, y, width, height = region or (0, 0, 0, 0)

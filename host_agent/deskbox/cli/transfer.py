@@ -33,9 +33,8 @@ def exec_(
 
     What it prints passes through as it comes; its exit code is ours.
     """
-    from deskbox_guest.protocol import EXEC_STDOUT
-
     from deskbox.desktop import Desktop
+    from deskbox_guest.protocol import EXEC_STDOUT
 
     def pass_on(kind: int, data: bytes) -> None:
         stream = sys.stdout.buffer if kind == EXEC_STDOUT else sys.stderr.buffer

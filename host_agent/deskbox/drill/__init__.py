@@ -2,5 +2,6 @@
 
 `drill.run_drill` is the entrance. `script` plays the model and sees only the images that it is sent, through
 `vision`; `endpoint` serves it as a Responses endpoint; `stage` puts the site and the windows into the guest
-and takes them away; `verify` looks at what the guest really holds. `guest/` is what runs in the guest.
+and takes them away; `verify` looks at what the guest really holds. The `guest_` modules are programs for the
+guest, never imported here.
 """

@@ -32,7 +32,10 @@ class Endpoint:
         self._server = _Server(self, answer)
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="drill-endpoint", daemon=True
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            name="drill-endpoint",
+            daemon=True,
         )
 
     def __enter__(self) -> Endpoint:

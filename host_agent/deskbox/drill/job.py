@@ -40,14 +40,32 @@ class Job:
     def task(self) -> str:
         """The job in words, as a user would give it to a model."""
         return (
-            f"Reserve a table in the web page for {self.name!r}, {self.party} people at {TIMES[self.time]}, the one "
-            f"by the {SEATS[self.seat]}, with the note {self.note!r}. Then replace the text in the editor by the "
+            f"Reserve the {SEATS[self.seat]} table in the web page for {self.name!r}, {self.party} people at "
+            f"{TIMES[self.time]}, with the note {self.note!r}. Then replace the text in the editor by the "
             "confirmation with its number, and save it."
         )
 
 
 JOBS = (
-    Job("Zoë Müller-Łukasik", 6, "time_2", "seat_3", "Fenêtre s'il vous plaît — «calme»\n窓側の席をお願いします 🍜"),
-    Job("Ñandú Ødegård 王小明", 3, "time_3", "seat_1", 'Größe "XL", ½ portion & 100 % végé\n靠窗的座位，谢谢 🎂'),
-    Job("Björk Þórsdóttir", 8, "time_1", "seat_2", "Çok teşekkürler! Ελλάς, Київ, Praha: ěščřž\n予約 #12 <b>✔</b> 🥂"),
+    Job(
+        "Zoë Müller-Łukasik",
+        6,
+        "time_2",
+        "seat_3",
+        "Fenêtre s'il vous plaît — «calme»\n窓側の席をお願いします 🍜",
+    ),
+    Job(
+        "Ñandú Ødegård 王小明",
+        3,
+        "time_3",
+        "seat_1",
+        'Größe "XL", ½ portion & 100 % végé\n靠窗的座位，谢谢 🎂',
+    ),
+    Job(
+        "Björk Þórsdóttir",
+        8,
+        "time_1",
+        "seat_2",
+        "Çok teşekkürler! Ελλάς, Київ, Praha: ěščřž\n予約 #12 <b>✔</b> 🥂",
+    ),
 )

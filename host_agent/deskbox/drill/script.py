@@ -1,7 +1,7 @@
 """The scripted model: it answers requests as a model would, from nothing but the newest image.
 
-What it does next follows from the marks that the image shows, never from what it did before. So it acts on the
-wrong place, or twice, if the image is stale, wrongly scaled or wrongly cropped, and the record tells.
+What it does next follows from the marks that the image shows. So it acts on the wrong place if the image is
+wrongly scaled or cropped, and is told of work that it has done already if the image is stale.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ScriptedModel:
                 continue
             if target in self._acted:
                 return _give_up(
-                    f"I have acted on {target!r} already, and the screenshot shows it unchanged at {spot.x},{spot.y}: "
-                    "the action was lost, or the screenshot is older than it."
+                    f"I have acted on {target!r} already, and the screenshot shows it unchanged at "
+                    f"{spot.x},{spot.y}: the action was lost, or the screenshot is older than it."
                 )
             if target != "more":
                 self._acted.add(target)
@@ -95,7 +95,9 @@ class ScriptedModel:
         self._scrolls += 1
         if self._scrolls > _SCROLLS:
             return None
-        return _batch({"type": "scroll", "x": spot.x, "y": spot.y, "scroll_x": 0, "scroll_y": image.height // 2})
+        return _batch(
+            {"type": "scroll", "x": spot.x, "y": spot.y, "scroll_x": 0, "scroll_y": image.height // 2}
+        )
 
     def _submit(self, spot: Spot, image: Image.Image) -> Item:
         return wire.computer_call(_click(spot), {"type": "wait"}, checks=[SAFETY_CHECK])
@@ -145,4 +147,4 @@ def _type(text: str) -> Item:
 def _image_tokens(body: dict[str, Any]) -> int:
     """A figure that grows with the history, as a real bill does; its scale means nothing."""
     history = body["input"] if isinstance(body["input"], list) else []
-    return 200 + 1000 * sum(item.get("type") == "computer_call_output" for item in history)
+    return 200 + 1000 * [item.get("type") for item in history].count("computer_call_output")

@@ -52,9 +52,8 @@ def _file_differences(wanted: bytes, saved: bytes) -> list[str]:
     at = next((i for i, pair in enumerate(zip(wanted, saved, strict=False)) if pair[0] != pair[1]), None)
     if at is None:
         at = min(len(wanted), len(saved))
-    return [
-        f"The saved file is altered from byte {at} on: it has {_excerpt(saved, at)}, asked for was {_excerpt(wanted, at)}."
-    ]
+    has, due = _excerpt(saved, at), _excerpt(wanted, at)
+    return [f"The saved file is altered from byte {at} on: it has {has}, asked for was {due}."]
 
 
 def _excerpt(data: bytes, at: int) -> str:

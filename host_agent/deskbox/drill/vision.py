@@ -62,7 +62,7 @@ def find(image: Image.Image, mark: str) -> Spot | None:
 
 
 def read_number(image: Image.Image) -> str | None:
-    """The confirmation number that the strip of cells between its two end marks shows, None if none is legible."""
+    """The confirmation number that the strip of cells between its end marks shows, if it is legible."""
     start, end = find(image, "code_start"), find(image, "code_end")
     if start is None or end is None:
         return None

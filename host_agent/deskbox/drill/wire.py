@@ -74,7 +74,11 @@ def _events(finished: dict[str, Any]) -> Iterator[Item]:
         yield {
             "type": "response.output_item.added",
             **at,
-            "item": {**item, "status": "in_progress", **({"content": []} if item["type"] == "message" else {})},
+            "item": {
+                **item,
+                "status": "in_progress",
+                **({"content": []} if item["type"] == "message" else {}),
+            },
         }
         if item["type"] == "message":
             yield from _text_events(item, at)
@@ -98,4 +102,3 @@ def _call_identity() -> Item:
 
 def _identity(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
-

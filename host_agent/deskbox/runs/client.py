@@ -24,7 +24,9 @@ def model_client(base_url: str | None = None, api_key: str | None = None) -> ope
             "OPENAI_API_KEY is not set: export it, or name an endpoint of your own with --base-url."
         )
     if base_url is not None and urlsplit(base_url).scheme not in ("http", "https"):
-        raise InvalidInput(f"{base_url!r} is not an endpoint: give an http or https URL such as http://127.0.0.1:8080/v1.")
+        raise InvalidInput(
+            f"{base_url!r} is not an endpoint: give an http or https URL such as http://127.0.0.1:8080/v1."
+        )
     local = base_url is not None and urlsplit(base_url).hostname in _LOOPBACK
     return openai.OpenAI(
         base_url=base_url,

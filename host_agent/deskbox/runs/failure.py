@@ -28,7 +28,10 @@ def explain(error: BaseException) -> tuple[Status, str]:
         if "reached max_steps" in text:
             return "step_limit", "The model was not done when it reached the limit of steps (--max-steps)."
         if "safety checks require explicit approval" in text:
-            return "refused", "The model asked for a safety check that was not approved; nothing of that step was done."
+            return (
+                "refused",
+                "The model asked for a safety check that was not approved; nothing of that step was done.",
+            )
     # The innermost one says the most: the others are the SDK's general words for it.
     for found in reversed(chain):
         if not isinstance(found, ToolRunnerError):
@@ -51,7 +54,9 @@ def _endpoint_sentence(error: openai.OpenAIError) -> str:
     if isinstance(error, openai.APITimeoutError):
         return "The model's endpoint did not answer in time."
     if isinstance(error, openai.APIConnectionError):
-        return _sentence(f"The model's endpoint at {_origin(error)} could not be reached: {error.__cause__ or error}")
+        return _sentence(
+            f"The model's endpoint at {_origin(error)} could not be reached: {error.__cause__ or error}"
+        )
     if isinstance(error, openai.AuthenticationError):
         return "The model's endpoint refused the API key: check OPENAI_API_KEY."
     if isinstance(error, openai.APIStatusError):
@@ -66,10 +71,8 @@ def _origin(error: openai.APIConnectionError) -> str:
 
 
 def _told(error: openai.APIStatusError) -> str:
-    body = error.body
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        return body["message"]
-    return error.message
+    told = error.body.get("message") if isinstance(error.body, dict) else None
+    return told if isinstance(told, str) else error.message
 
 
 def _sentence(text: str) -> str:

@@ -61,7 +61,9 @@ class ObservedDriver:
         self._tell(action)
         self._driver.drag(action, cancelled=cancelled)
 
-    def keypress(self, action: modern.Keypress | legacy.ActionKeypress, *, cancelled: Cancelled = None) -> None:
+    def keypress(
+        self, action: modern.Keypress | legacy.ActionKeypress, *, cancelled: Cancelled = None
+    ) -> None:
         self._tell(action)
         self._driver.keypress(action, cancelled=cancelled)
 

@@ -1,6 +1,6 @@
 """A reservation form with SQLite behind it, for a browser on the same machine. Standard library only.
 
-    python3 site.py DATABASE COLOURS
+    python3 guest_site.py DATABASE COLOURS
 
 COLOURS is a JSON object: "marks" maps the name of each target to [r, g, b], "digits" lists the ten colours
 that digits are shown in, "party" holds the smallest and largest party. Prints the address it listens on.
@@ -28,12 +28,13 @@ FIELDS = {"name": str, "party": int, "time": str, "seat": str, "note": str}
 
 STYLE = """
 * { box-sizing: border-box; }
-body { margin: 0; background: #f3eee4; color: #2b2a27; font: 16px/1.4 "DejaVu Sans", "WenQuanYi Micro Hei", sans-serif; }
+body { margin: 0; background: #f3eee4; color: #2b2a27; font: 16px/1.4 "DejaVu Sans", sans-serif; }
 header { background: #1d3a3d; color: #f3eee4; padding: 18px 28px; }
 header b { font: bold 26px "DejaVu Serif", serif; }
 header span { display: block; opacity: .75; font-size: 14px; }
 main { padding: 16px 28px 40px; }
-section { background: #fffdf8; border: 1px solid #ddd4c3; border-radius: 8px; padding: 14px 18px; margin-bottom: 14px; }
+section { background: #fffdf8; border: 1px solid #ddd4c3; border-radius: 8px;
+  padding: 14px 18px; margin-bottom: 14px; }
 h2 { font-size: 15px; margin: 0 0 8px; }
 small { color: #7a7468; font-weight: normal; }
 input[type=text], textarea {
@@ -52,10 +53,10 @@ input[type=range] { width: 100%; margin: 4px 0; background: none; appearance: no
 .time:hover .choices { display: flex; }
 .time.chosen .choices { display: none; }
 .plan { display: flex; gap: 26px; justify-content: center; user-select: none; text-align: center; }
-.plan i { display: block; width: 84px; height: 64px; margin-bottom: 4px; border-radius: 6px; cursor: pointer; }
+.plan i { display: block; width: 84px; height: 64px; margin-bottom: 4px; border-radius: 6px; }
 .plan .picked i { background: #7d9c86 !important; }
-button { font: bold 18px "DejaVu Sans", sans-serif; color: #fff; background: #1d3a3d; border: 0; border-radius: 8px;
-  display: flex; align-items: center; gap: 16px; padding: 10px 24px 10px 12px; }
+button { font: bold 18px "DejaVu Sans", sans-serif; color: #fff; background: #1d3a3d; border: 0;
+  border-radius: 8px; display: flex; align-items: center; gap: 16px; padding: 10px 24px 10px 12px; }
 button i { width: 40px; height: 36px; background: $submit; }
 button:disabled { opacity: .6; }
 button:disabled i { background: #7d9c86; }
@@ -65,17 +66,18 @@ button:disabled i { background: #7d9c86; }
 .more[hidden] { display: none; }
 .number { font: bold 54px "DejaVu Sans Mono", monospace; letter-spacing: 4px; margin: 6px 0 14px; }
 .code { display: flex; } .code i { width: 36px; height: 36px; }
-dt { color: #7a7468; font-size: 14px; } dd { margin: 0 0 10px; white-space: pre-wrap; }
 """
 
-FORM = """<!doctype html><meta charset="utf-8"><title>Bistro Zwölf: reserve a table</title><style>$style</style>
+FORM = """<!doctype html><meta charset="utf-8"><title>Bistro Zwölf: reserve a table</title>
+<style>$style</style>
 <header><b>Bistro Zwölf</b><span>Reserve a table</span></header>
 <main>
 <section><h2>Your name</h2>
 <input type="text" id="name" autocomplete="off" spellcheck="false" style="border-left-color: $name"></section>
 <section><h2>How many are you? <output id="people">2</output> <small>drag the handle</small></h2>
 <input type="range" id="party" min="$party_min" max="$party_max" value="2">
-<div class="scale"><i style="background: $party_low"></i><i style="background: $party_high"></i></div></section>
+<div class="scale"><i style="background: $party_low"></i><i style="background: $party_high"></i></div>
+</section>
 <section><h2>When? <small>point at it to see the times</small></h2>
 <div class="time" id="time"><div class="opener"><i style="background: $time"></i> <span>Tonight</span></div>
 <div class="choices">
@@ -130,10 +132,12 @@ $$("submit").onclick = async () => {
 };
 </script>"""
 
-CONFIRMED = """<!doctype html><meta charset="utf-8"><title>Bistro Zwölf: reserved</title><style>$style</style>
+CONFIRMED = """<!doctype html><meta charset="utf-8"><title>Bistro Zwölf: reserved</title>
+<style>$style</style>
 <header><b>Bistro Zwölf</b><span>Your table is reserved</span></header>
-<main><section><h2>Confirmation number</h2><div class="number">$number</div><div class="code">$cells</div></section>
-</main>"""
+<main><section><h2>Confirmation number</h2>
+<div class="number">$number</div><div class="code">$cells</div>
+</section></main>"""
 
 
 def css(colour: list[int]) -> str:

@@ -1,0 +1,166 @@
+"""Pictures of the screen: the pixels, the pointer drawn where it is, a region, a size, a format."""
+
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import dataclass
+
+import mss
+from mss.exception import ScreenShotError
+from PIL import Image
+from Xlib.ext import damage, xfixes
+
+from deskbox_guest.protocol import Fault, Frame
+from deskbox_guest.x11 import png
+from deskbox_guest.x11.display import Link
+
+FORMATS = ("png", "jpeg", "webp")
+_JPEG_QUALITY = 85
+_WEBP_QUALITY = 85
+_WEBP_EFFORT = 2  # of 6: a tenth of the time for some 5 % more bytes
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The pointer's picture, where its top left corner is on the screen."""
+
+    image: Image.Image  # RGBA
+    x: int
+    y: int
+    key: tuple[int, int, int]  # the same for the same picture at the same place
+
+
+def region(frame: Frame, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) of a frame's region in screen pixels.
+
+    Raises Fault "refused" if it leaves the screen, if the image would be larger than the region, or if the
+    format is unknown.
+    """
+    screen_width, screen_height = size
+    width = frame.width or screen_width - frame.x
+    height = frame.height or screen_height - frame.y
+    right, bottom = frame.x + width, frame.y + height
+    if not (0 <= frame.x < right <= screen_width and 0 <= frame.y < bottom <= screen_height):
+        raise Fault(
+            "refused",
+            f"the region {frame.x},{frame.y} {width}x{height} must lie inside the screen of "
+            f"{screen_width}x{screen_height} and not be empty",
+        )
+    if not (0 <= frame.image_width <= width and 0 <= frame.image_height <= height):
+        raise Fault(
+            "refused",
+            f"an image of {frame.image_width}x{frame.image_height} can't be made of a region of "
+            f"{width}x{height}: it may be as large or smaller",
+        )
+    if frame.format not in FORMATS:
+        raise Fault("refused", f"{frame.format!r} is no image format: use {', '.join(FORMATS)}")
+    return frame.x, frame.y, right, bottom
+
+
+class Screen:
+    """The screen's pixels. Safe for threads."""
+
+    def __init__(self, link: Link, name: str | None) -> None:
+        """`link` is for this object's use alone; `name` is its display's."""
+        self._link = link
+        self._lock = threading.Lock()
+        self._grabber = mss.MSS(display=name)
+        self._everything = {"left": 0, "top": 0, "width": link.size[0], "height": link.size[1]}
+        xfixes.query_version(link.display)
+        damage.query_version(link.display)
+        self._damage = damage.damage_create(link.root, damage.DamageReportNonEmpty)
+        link.on(link.display.extension_event.DamageNotify, self._damaged)
+        self._changes = 1
+        self._pixels: tuple[int, Image.Image] = (0, Image.new("RGB", link.size))
+        self._encoded: tuple[object, bytes] = (None, b"")
+
+    def close(self) -> None:
+        with self._lock:
+            self._grabber.close()
+            self._link.close()
+
+    def changes(self, timeout: float = 0.0) -> int:
+        """A number that grows when something has been drawn; waits up to `timeout` seconds for that."""
+        with self._lock:
+            self._link.sync()
+            self._link.pump(timeout)
+            return self._changes
+
+    def pixels(self) -> tuple[int, Image.Image]:
+        """The whole screen as RGB without the pointer, and the number of changes it shows. Do not modify it:
+        the same image is returned until something is drawn."""
+        with self._lock:
+            return self._current()
+
+    def picture(self, frame: Frame) -> tuple[bytes, tuple[int, int]]:
+        """An encoded image and its size; `region` says what is refused.
+
+        As long as nothing has changed the same bytes come again, without work.
+        """
+        box = region(frame, self._link.size)
+        with self._lock:
+            serial, image = self._current()
+            cursor = self._cursor() if frame.cursor else None
+            key = (serial, frame, cursor.key if cursor else None)
+            size = (frame.image_width or box[2] - box[0], frame.image_height or box[3] - box[1])
+            if self._encoded[0] != key:
+                self._encoded = (key, _encode(_compose(image, cursor, box, size), frame.format))
+            return self._encoded[1], size
+
+    # The lock is held below.
+
+    def _current(self) -> tuple[int, Image.Image]:
+        self._link.sync()
+        self._link.pump()
+        if self._pixels[0] != self._changes:
+            serial = self._changes
+            try:
+                shot = self._grabber.grab(self._everything)
+            except ScreenShotError as error:
+                raise Fault("unavailable", f"the screen can't be read: {error}") from error
+            self._pixels = (serial, Image.frombuffer("RGB", self._link.size, shot.raw, "raw", "BGRX", 0, 1))
+        return self._pixels
+
+    def _damaged(self, _event: object) -> None:
+        self._changes += 1
+        # The server reports the next drawing only after this one is acknowledged.
+        damage.damage_subtract(self._link.display, self._damage)
+        self._link.display.flush()
+
+    def _cursor(self) -> Cursor:
+        found = xfixes.get_cursor_image(self._link.display, self._link.root)
+        size = (found.width, found.height)
+        data = b"".join(pixel.to_bytes(4, "little") for pixel in found.cursor_image)
+        # X multiplies the colours by alpha.
+        image = (
+            Image.frombuffer("RGBA", size, data, "raw", "BGRa", 0, 1) if data else Image.new("RGBA", (1, 1))
+        )
+        x, y = found.x - found.xhot, found.y - found.yhot
+        return Cursor(image, x, y, (found.cursor_serial, x, y))
+
+
+def _compose(
+    image: Image.Image, cursor: Cursor | None, box: tuple[int, int, int, int], size: tuple[int, int]
+) -> Image.Image:
+    if box != (0, 0, *image.size):
+        image = image.crop(box)
+    elif cursor:
+        image = image.copy()
+    if cursor:
+        image.paste(cursor.image, (cursor.x - box[0], cursor.y - box[1]), cursor.image)
+    if size != image.size:
+        image = image.resize(size, Image.Resampling.LANCZOS)
+    return image
+
+
+def _encode(image: Image.Image, image_format: str) -> bytes:
+    if image_format == "png":
+        return png.encode(image)
+    buffer = io.BytesIO()
+    if image_format == "jpeg":
+        # Full colour resolution: coloured text is unreadable without.
+        image.save(buffer, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+    else:
+        image.save(buffer, "WEBP", quality=_WEBP_QUALITY, method=_WEBP_EFFORT)
+    return buffer.getvalue()

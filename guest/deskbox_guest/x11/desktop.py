@@ -1,0 +1,120 @@
+"""X11Desktop: the screen, the pointer and the keyboard of the guest as one object."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from Xlib.error import ConnectionClosedError, XError
+
+from deskbox_guest.protocol import Fault, Held, Settle, Step, StepResult, Window
+from deskbox_guest.x11 import held as held_state
+from deskbox_guest.x11 import windows as window_list
+from deskbox_guest.x11.capture import Screen, region
+from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.input import Engine
+from deskbox_guest.x11.script import parse
+from deskbox_guest.x11.settle import wait_for_quiet
+
+MAX_SETTLE_S = 600.0
+
+
+class X11Desktop:
+    """Safe for threads. One script runs at a time; pictures and questions are answered meanwhile.
+
+    Every method raises Fault "unavailable" when the X server has gone.
+    """
+
+    def __init__(self, display: str | None = None) -> None:
+        """`display` None: `$DISPLAY`. Undoes changes to the keyboard that a predecessor left behind."""
+        self._script_lock = threading.Lock()
+        self._facts_lock = threading.Lock()
+        self._facts = Link(display)
+        self._input_link = Link(display)
+        self._engine = Engine(self._input_link)
+        self._screen = Screen(Link(display), display)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the screen in pixels."""
+        return self._facts.size
+
+    def step(self, step: Step, cancelled: Callable[[], bool]) -> tuple[StepResult, bytes]:
+        """Run the script, wait for a quiet screen, take a picture: whichever of them is asked for.
+
+        Fault "refused" means that nothing has happened, "interrupted" that some of it may have, and that no
+        key and no button is down any more.
+        """
+        with _server_trouble():
+            if step.frame is not None:
+                region(step.frame, self.size)
+            if step.settle is not None:
+                _check_settle(step.settle)
+            if not step.script:
+                return self._look(step, "", cancelled, busy=[])
+            with self._script_lock:
+                commands = parse(step.script, self.size, held_state.pointer(self._input_link))
+                output = self._engine.run(commands, cancelled)
+                return self._look(step, output, cancelled, busy=[self._engine.busy])
+
+    def held(self) -> Held:
+        """What the X server believes to be down, whoever pressed it."""
+        with _server_trouble(), self._facts_lock:
+            return held_state.held(self._facts)
+
+    def release_all(self) -> Held:
+        """Release every key and button, undo every change to the keyboard; return what was down."""
+        with _server_trouble(), self._script_lock:
+            return self._engine.release_all()
+
+    def windows(self) -> list[Window]:
+        """The application windows that are visible, top of the stack first."""
+        with _server_trouble(), self._facts_lock:
+            return window_list.windows(self._facts)
+
+    def painted(self) -> bool:
+        """Whether an application window is there and the screen is more than one colour."""
+        with _server_trouble():
+            if not self.windows():
+                return False
+            _, image = self._screen.pixels()
+            return any(band.getextrema()[0] != band.getextrema()[1] for band in image.split())
+
+    def close(self) -> None:
+        self._screen.close()
+        self._engine.close()
+        for link in (self._input_link, self._facts):
+            link.close()
+
+    def _look(
+        self, step: Step, output: str, cancelled: Callable[[], bool], busy: list[Callable[[], bool]]
+    ) -> tuple[StepResult, bytes]:
+        started = time.monotonic()
+        settled = wait_for_quiet(self._screen, step.settle, busy, cancelled) if step.settle else "none"
+        settle_ms = (time.monotonic() - started) * 1000 if step.settle else 0.0
+        image, (width, height) = self._screen.picture(step.frame) if step.frame else (b"", (0, 0))
+        with self._facts_lock:
+            pointer = held_state.pointer(self._facts)
+        return StepResult(settled, settle_ms, output, width, height, pointer), image
+
+
+def _check_settle(settle: Settle) -> None:
+    if not 0 <= settle.quiet <= settle.cap <= MAX_SETTLE_S:
+        raise Fault(
+            "refused",
+            f"a wait for {settle.quiet} s of quiet within {settle.cap} s is not possible: the cap must be at "
+            f"least the quiet window and at most {MAX_SETTLE_S:g} s",
+        )
+
+
+@contextmanager
+def _server_trouble() -> Iterator[None]:
+    """Say in our words that the X server is gone or refuses a request."""
+    try:
+        yield
+    except ConnectionClosedError as error:
+        raise Fault("unavailable", "the X server has closed the connection: the desktop is gone") from error
+    except (XError, OSError) as error:
+        raise Fault("unavailable", f"the X server did not do what it was asked: {error}") from error

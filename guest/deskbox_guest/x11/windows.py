@@ -1,0 +1,53 @@
+"""The application windows, as the window manager lists them (EWMH)."""
+
+from __future__ import annotations
+
+from Xlib import X
+from Xlib.error import BadDrawable, BadWindow
+from Xlib.xobject.drawable import Window as XWindow
+
+from deskbox_guest.protocol import Window
+from deskbox_guest.x11.display import Link
+
+
+def windows(link: Link) -> list[Window]:
+    """Top of the stack first. Without a window manager that lists them: none."""
+    stacking = link.cardinals(link.root, "_NET_CLIENT_LIST_STACKING")
+    active = next(iter(link.cardinals(link.root, "_NET_ACTIVE_WINDOW")), 0)
+    found = (_describe(link, window_id, active) for window_id in reversed(stacking))
+    return [window for window in found if window is not None]
+
+
+def _describe(link: Link, window_id: int, active: int) -> Window | None:
+    """None if the window has gone, or shows nothing because it is minimised."""
+    window = link.window(window_id)
+    try:
+        if window.get_attributes().map_state != X.IsViewable:
+            return None
+        geometry = window.get_geometry()
+        corner = link.root.translate_coords(window_id, 0, 0)
+        pids = link.cardinals(window, "_NET_WM_PID")
+        classes = window.get_wm_class()
+        return Window(
+            id=window_id,
+            title=_title(link, window),
+            app=classes[1] if classes else "",
+            x=corner.x,
+            y=corner.y,
+            width=geometry.width,
+            height=geometry.height,
+            active=window_id == active,
+            pid=pids[0] if pids else 0,
+        )
+    except (BadWindow, BadDrawable):
+        return None
+
+
+def _title(link: Link, window: XWindow) -> str:
+    """The Unicode title, else the old Latin-1 one."""
+    found = window.get_full_property(link.atom("_NET_WM_NAME"), link.atom("UTF8_STRING"))
+    if found is not None:
+        value = found.value
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    name = window.get_wm_name()
+    return name.decode("latin-1") if isinstance(name, bytes) else name or ""

@@ -1,0 +1,424 @@
+"""What a host needs to run desktops: checked for `deskbox doctor`, and brought about for `up --setup`.
+
+Only three things: a Docker engine, mmdebstrap to build the guest's image, and noVNC's files to watch it. The
+engine is a service of the machine: where an init system runs, that starts it, and it stays. Where none runs
+(a container, a minimal machine) `dockerd` is started by hand; then we write down which process that is, and
+`stop_engine` ends it again, so that nothing is left that was not there before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import docker
+import docker.errors
+import requests.exceptions
+import tenacity
+
+from deskbox import viewer
+from deskbox.errors import Refused
+from deskbox.images import cache_dir
+from deskbox.registry import state_dir
+
+Progress = Callable[[str], None]
+"""Told one line of text at each step that takes a while."""
+
+_ENGINE_START_S = 60.0
+_ENGINE_STOP_S = 20.0
+_SOCKET = Path("/var/run/docker.sock")
+_PID_FILE = Path("/var/run/docker.pid")
+# Where daemons and what they need are, though a user's PATH may not say so.
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+_APT_WAIT = ("-o", "DPkg::Lock::Timeout=300")
+# The guest's image (650 MB at most), its archive, and the root while it is built.
+_DISK_NEEDED = 3_000_000_000
+_MEMORY_NEEDED = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    ok: bool
+    detail: str  # what was found
+    fix: str  # what to do, if it is not ok
+
+
+def check_host() -> list[Check]:
+    """Look at this machine and change nothing."""
+    checks = (_check_system, _check_engine, _check_mmdebstrap, _check_novnc, _check_disk, _check_memory)
+    return [check() for check in checks]
+
+
+def ensure_host(progress: Progress, install: bool) -> None:
+    """Make sure that a desktop can be built, started and watched here.
+
+    With `install` what is missing is installed and started, as root or through sudo; without it nothing is
+    changed. Raises Refused with one sentence that says what to do.
+    """
+    if install:
+        packages = missing_packages()
+        if packages:
+            _apt_install(packages, progress)
+        if "docker.io" in packages and not _has_init():
+            _adopt_engine()
+    _ensure_engine(progress, install)
+    if install and not _check_novnc().ok:
+        try:
+            _fetch_novnc(progress)
+        except Refused as refused:  # a desktop that can't be watched can still be used
+            progress(str(refused))
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+def _check_system() -> Check:
+    kernel = os.uname()
+    found = f"{kernel.sysname} {kernel.release} {kernel.machine}, Python {sys.version.split()[0]}"
+    return Check("system", sys.platform == "linux", found, "Deskbox runs on Linux.")
+
+
+def _check_engine() -> Check:
+    state = probe_engine()
+    if state != "running":
+        return Check("Docker engine", False, _ENGINE_FOUND[state], _engine_fix(state))
+    client = docker.from_env(timeout=5)
+    try:
+        version = client.version()["Version"]
+    finally:
+        client.close()
+    return Check("Docker engine", True, f"version {version} answers", "")
+
+
+def _check_mmdebstrap() -> Check:
+    if os.environ.get("DESKBOX_BASE_IMAGE"):
+        return Check("mmdebstrap", True, "it is not needed: DESKBOX_BASE_IMAGE is set", "")
+    if not _which("mmdebstrap"):
+        fix = "Run `make up`, or `apt-get install mmdebstrap` as root: it builds the guest's image."
+        return Check("mmdebstrap", False, "it is not installed", fix)
+    if os.geteuid() != 0 and not _which("newuidmap"):
+        fix = "Run `apt-get install uidmap` as root: without root, mmdebstrap needs it."
+        return Check("mmdebstrap", False, "it is installed, but newuidmap is not", fix)
+    return Check("mmdebstrap", True, "it is installed", "")
+
+
+def _check_novnc() -> Check:
+    try:
+        return Check("noVNC", True, f"found in {viewer.locate_novnc()}", "")
+    except Refused as refused:
+        return Check("noVNC", False, "it was not found", str(refused))
+
+
+def _check_disk() -> Check:
+    place = next(path for path in (cache_dir(), *cache_dir().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    needed = f"{_DISK_NEEDED / 1e9:.0f} GB"
+    fix = f"Free {needed} to build the guest's image, or set DESKBOX_CACHE_DIR to another disk."
+    return Check("disk", free >= _DISK_NEEDED, f"{free / 1e9:.1f} GB are free at {place}", fix)
+
+
+def _check_memory() -> Check:
+    lines = _read("/proc/meminfo").splitlines()
+    free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+    fix = f"Stop something: a desktop may use {_MEMORY_NEEDED / 1e9:.0f} GB."
+    return Check("memory", free >= _MEMORY_NEEDED, f"{free / 1e9:.1f} GB are available", fix)
+
+
+# --- packages --------------------------------------------------------------------------------------------
+def missing_packages() -> list[str]:
+    """The Debian packages that this host lacks; not noVNC's, which is unpacked instead of installed."""
+    return choose_packages(
+        engine=probe_engine() != "absent",
+        root=os.geteuid() == 0,
+        apparmor=_read("/sys/module/apparmor/parameters/enabled").startswith("Y"),
+        has=lambda program: _which(program) != "",
+    )
+
+
+def choose_packages(*, engine: bool, root: bool, apparmor: bool, has: Callable[[str], bool]) -> list[str]:
+    """Which packages a host lacks. `has` tells whether it has a program of that name."""
+    packages = []
+    if not engine:
+        packages.append("docker.io")
+        # With AppArmor in the kernel, Docker starts no container unless it can load its profile.
+        if apparmor and not has("apparmor_parser"):
+            packages.append("apparmor")
+    if not has("mmdebstrap"):
+        packages.append("mmdebstrap")
+    if not root and not has("newuidmap"):
+        packages.append("uidmap")
+    return packages
+
+
+def _apt_install(packages: list[str], progress: Progress) -> None:
+    names = " ".join(packages)
+    if not _which("apt-get"):
+        raise Refused(f"This machine has no apt-get: install {names} with its package manager, then repeat.")
+    progress(f"installing Debian packages: {names}")
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *_APT_WAIT, *packages]
+    if _run_as_root(command).returncode != 0:
+        # The lists may be missing, as in a fresh container, or old.
+        progress("updating the package lists")
+        _run_as_root(["apt-get", "update", *_APT_WAIT])
+        again = _run_as_root(command)
+        if again.returncode != 0:
+            raise Refused(f"apt-get could not install {names}: {_last_words(again.stderr)}.")
+
+
+def _run_as_root(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command as root, its error output kept. Raises Refused if we may not."""
+    prefix = ["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"]
+    if os.geteuid() != 0:
+        if not _which("sudo"):
+            text = " ".join(command)
+            raise Refused(f"This needs root, and there is no sudo: run `{text}` as root, then repeat.")
+        # sudo asks for a password on the terminal, where there is one.
+        prefix = ["sudo", *([] if sys.stdin.isatty() else ["--non-interactive"]), *prefix]
+    return subprocess.run([*prefix, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _fetch_novnc(progress: Progress) -> None:
+    """Unpack Debian's package of noVNC into the cache: installing it would bring Node.js and a daemon."""
+    if not _which("apt-get"):
+        raise Refused(
+            "noVNC was not fetched, because this machine has no apt-get: install its package novnc."
+        )
+    progress("fetching noVNC")
+    target = viewer.novnc_places()[1]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="partial-") as directory:
+        # As root, apt would download as the user _apt, who can't write here.
+        command = ["apt-get", "download", "-o", "APT::Sandbox::User=root", "novnc"]
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        if done.returncode != 0:
+            _run_as_root(["apt-get", "update", *_APT_WAIT])
+            done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Refused(f"noVNC could not be fetched: {_last_words(done.stderr)}.")
+        (package,) = Path(directory).glob("novnc_*.deb")
+        subprocess.run(["dpkg-deb", "--extract", str(package), f"{directory}/files"], check=True)
+        shutil.rmtree(target, ignore_errors=True)
+        (Path(directory) / "files/usr/share/novnc").rename(target)
+
+
+# --- the Docker engine -----------------------------------------------------------------------------------
+EngineState = Literal["running", "closed", "stopped", "absent", "remote"]
+_ENGINE_FOUND = {
+    "closed": "it runs, but this user may not use it",
+    "stopped": "it is installed, but does not run",
+    "absent": "it is not installed",
+    "remote": "DOCKER_HOST names one that does not answer",
+}
+
+
+def probe_engine() -> EngineState:
+    """running   it answers
+    closed    it runs, but its socket is closed to this user
+    stopped   it is installed, but does not answer
+    absent    it is not installed
+    remote    DOCKER_HOST says where it is, and it does not answer there
+    """
+    try:
+        client = docker.from_env(timeout=5)
+        try:
+            client.ping()
+            return "running"
+        finally:
+            client.close()
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
+        pass
+    if os.environ.get("DOCKER_HOST"):
+        return "remote"
+    if _SOCKET.exists() and not os.access(_SOCKET, os.R_OK | os.W_OK):
+        return "closed"
+    return "stopped" if _which("dockerd") else "absent"
+
+
+def _engine_fix(state: EngineState) -> str:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    where = os.environ.get("DOCKER_HOST", "")
+    return {
+        "running": "",
+        "closed": (
+            f"Run `sudo usermod -aG docker {user}`, then `newgrp docker`, and repeat. Members of the group "
+            "docker can become root on this machine."
+        ),
+        "stopped": "Run `make up` or `deskbox up --setup`, or start it: `sudo systemctl start docker`.",
+        "absent": "Run `make up` or `deskbox up --setup`, or `apt-get install docker.io` as root.",
+        "remote": f"Start the engine at DOCKER_HOST={where}, or unset DOCKER_HOST.",
+    }[state]
+
+
+def _ensure_engine(progress: Progress, install: bool) -> None:
+    state = probe_engine()
+    if state == "stopped" and install:
+        progress("starting the Docker engine")
+        _start_engine()
+        state = probe_engine()
+    if state != "running":
+        raise Refused(f"No Docker engine can be used: {_ENGINE_FOUND[state]}. {_engine_fix(state)}")
+
+
+def _start_engine() -> None:
+    if not _has_init():
+        if os.geteuid() != 0:
+            raise Refused(
+                "The Docker engine does not run, and there is no init system to start it: run `sudo dockerd` "
+                "in another terminal, or repeat this as root."
+            )
+        process = _start_dockerd()
+        _record(process.pid)
+        if not _engine_comes_up(process):
+            Process.of(process.pid).end(_ENGINE_STOP_S)
+            _record_file().unlink(missing_ok=True)
+            said = _last_words(_read(_log_file()))
+            raise Refused(f"dockerd does not start: {said}. All that it said is in {_log_file()}.")
+        return
+    command = ["systemctl", "start", "docker"] if _has_systemd() else ["service", "docker", "start"]
+    started = _run_as_root(command)
+    if started.returncode != 0 or not _engine_comes_up():
+        said = _last_words(started.stderr)
+        raise Refused(f"`{' '.join(command)}` does not start the Docker engine: {said}.")
+
+
+def _has_systemd() -> bool:
+    return Path("/run/systemd/system").is_dir()
+
+
+def _has_init() -> bool:
+    return _has_systemd() or _read("/proc/1/comm").strip() in ("init", "openrc-init", "runit")
+
+
+def _start_dockerd() -> subprocess.Popen[bytes]:
+    """Start an engine that outlives us, in a session of its own."""
+    with _log_file().open("wb") as output:
+        return subprocess.Popen(
+            [_which("dockerd")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env={**os.environ, "PATH": _PATH},
+            start_new_session=True,
+        )
+
+
+def _adopt_engine() -> None:
+    """Where no init system runs, the package's installation may start the engine by itself: it is ours too."""
+    pid = _read(_PID_FILE).strip()
+    if pid.isdigit():
+        _record(int(pid))
+
+
+def _engine_comes_up(process: subprocess.Popen[bytes] | None = None) -> bool:
+    """Wait until the engine answers, or refuses us; False if it does not come, or `process` has ended."""
+
+    def waiting(state: EngineState) -> bool:
+        return state == "stopped" and (process is None or process.poll() is None)
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(waiting),
+        wait=tenacity.wait_fixed(0.1),
+        stop=tenacity.stop_after_delay(_ENGINE_START_S),
+        retry_error_callback=lambda _: "stopped",
+    )
+    return retrying(probe_engine) != "stopped"
+
+
+def stop_engine() -> bool:
+    """End the engine if it is one that was started by hand for us and no container runs in it.
+
+    Returns whether it was ended. Its images stay for the next time.
+    """
+    try:
+        process = Process(**json.loads(_record_file().read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return False
+    ours = process.alive()
+    if ours:
+        if _runs_containers():
+            return False
+        process.end(_ENGINE_STOP_S)
+    _record_file().unlink(missing_ok=True)
+    _log_file().unlink(missing_ok=True)
+    return ours
+
+
+def _runs_containers() -> bool:
+    if probe_engine() != "running":
+        return False
+    client = docker.from_env(timeout=10)
+    try:
+        return bool(client.containers.list())
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is surely the same one later: numbers are used again, with another time of start."""
+
+    pid: int
+    started: int  # clock ticks since boot; 0: it had ended already
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        return cls(pid, _start_ticks(pid))
+
+    def alive(self) -> bool:
+        return self.started != 0 and _start_ticks(self.pid) == self.started
+
+    def end(self, within: float) -> None:
+        """SIGTERM, on which dockerd ends its containerd and unmounts what it has mounted; then SIGKILL."""
+        if self.alive():
+            os.kill(self.pid, signal.SIGTERM)
+        deadline = time.monotonic() + within
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(0.05)  # it may not be our child: then there is no event to wait for
+        if self.alive():
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _start_ticks(pid: int) -> int:
+    """When a process started; 0 if it has ended."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
+
+
+def _record(pid: int) -> None:
+    _record_file().write_text(json.dumps(asdict(Process.of(pid))))
+
+
+def _record_file() -> Path:
+    return state_dir() / "dockerd.json"
+
+
+def _log_file() -> Path:
+    return state_dir() / "dockerd.log"
+
+
+def _which(program: str) -> str:
+    return shutil.which(program, path=_PATH) or ""
+
+
+def _last_words(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][-300:].rstrip(".") if lines else "it said nothing"
+
+
+def _read(path: str | Path) -> str:
+    """The text of a file that may not be there: then it is empty."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

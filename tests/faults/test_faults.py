@@ -1,0 +1,303 @@
+"""Things that go wrong: whatever it is, the error says so, nothing stays held, nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from deskbox import registry
+from deskbox.desktop import Desktop
+from deskbox.errors import Cancelled, Interrupted, InvalidInput, Refused, Unavailable
+from deskbox_guest.protocol import Frame, Held, Settle
+
+LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 2000
+# Some ten seconds of a paced drag: back and forth over the screen with the button down.
+LONG_DRAG = "mousemove 100 300 keydown shift mousedown 1 " + "mousemove 1100 500 mousemove 100 300 " * 40
+LONG_DRAG += "mouseup 1 keyup shift"
+
+
+def container(desktop: Desktop) -> Any:
+    client = docker.from_env()
+    found: list[Any] = client.containers.list(filters={"label": f"deskbox.name={desktop.name}"})
+    [one] = [c for c in found if c.labels["deskbox.owner"] == registry.state_id()]
+    return one
+
+
+def containers_named(name: str) -> list[Any]:
+    found: list[Any] = docker.from_env().containers.list(
+        all=True, filters={"label": [f"deskbox.name={name}", f"deskbox.owner={registry.state_id()}"]}
+    )
+    return found
+
+
+def kill_agent(desktop: Desktop) -> None:
+    exit_code, _ = container(desktop).exec_run(["pkill", "-KILL", "-f", "deskbox_guest.server"])
+    assert exit_code == 0
+
+
+def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def own(launch: Callable[..., Desktop]) -> Iterator[Desktop]:
+    """A desktop of the test's own, which may be broken."""
+    yield launch("broken", url="about:blank")
+
+
+def test_agent_killed_in_the_middle_of_a_drag(own: Desktop) -> None:
+    windows = {window.id for window in own.windows()}
+    killer = threading.Timer(0.5, kill_agent, (own,))
+    killer.start()
+    with pytest.raises(Interrupted, match="part of it may have happened"):
+        own.step(LONG_DRAG)
+    killer.join()
+    assert own.held_inputs() == Held()
+    assert own.facts().agent_start == 2
+    # What was on the screen is still there: only the agent died.
+    assert {window.id for window in own.windows()} == windows
+    own.step("mousemove 10 10 click 1")
+
+
+def test_agent_killed_between_calls_costs_nothing(own: Desktop) -> None:
+    own.step("keydown ctrl")
+    assert own.held_inputs().keys
+    kill_agent(own)
+    until(lambda: own.facts().agent_start == 2)
+    assert own.held_inputs() == Held()
+    assert own.step("mousemove 33 44").result.pointer == (33, 44)
+
+
+def test_channel_cut_in_the_middle_of_a_text(own: Desktop) -> None:
+    def cut() -> None:
+        assert own._channel is not None
+        own._channel.close()
+
+    cutter = threading.Timer(0.3, cut)
+    own.held_inputs()
+    cutter.start()
+    with pytest.raises(Interrupted, match="nothing is held any more"):
+        own.type_text(LONG_TEXT)
+    assert own.held_inputs() == Held()
+    own.step("mousemove 10 10")
+
+
+def test_guest_killed(own: Desktop) -> None:
+    killed = container(own)
+    killer = threading.Timer(0.5, killed.kill)
+    killer.start()
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        own.step(LONG_DRAG)
+    assert time.monotonic() - began < 15
+    until(lambda: registry.find("broken") is None)
+    assert containers_named("broken") == []
+    with pytest.raises(Unavailable):
+        own.held_inputs()
+
+
+def test_two_owners(own: Desktop) -> None:
+    with pytest.raises(Unavailable, match=rf"driven by process {os.getpid()} "):
+        Desktop.attach("broken")
+    with Desktop.attach("broken", observe=True) as observer:
+        assert observer.screenshot().startswith(b"\x89PNG")
+        with pytest.raises(Refused, match="observer"):
+            observer.step("click 1")
+        with pytest.raises(Refused, match="observer"):
+            observer.exec(["true"])
+    with pytest.raises(Refused, match="runs already"):
+        Desktop.launch("broken")
+
+
+def test_control_is_free_again_when_its_owner_is_killed(launch: Callable[..., Desktop]) -> None:
+    with Desktop.launch("lent", url="about:blank", detach=True):
+        pass
+    try:
+        owner = subprocess.Popen(
+            [sys.executable, "-c", "from deskbox import Desktop; d = Desktop.attach('lent'); print(1); input()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "1\n"
+        with pytest.raises(Unavailable, match=f"driven by process {owner.pid} "):
+            Desktop.attach("lent")
+        owner.kill()
+        owner.communicate()
+        with Desktop.attach("lent", wait=5) as desktop:
+            desktop.step("mousemove 5 5")
+    finally:
+        registry.stop("lent")
+
+
+def test_full_home(own: Desktop) -> None:
+    own.exec(["sh", "-c", "head -c 2G /dev/zero > big"], timeout=120)
+    with pytest.raises(Refused, match="space"):
+        own.write_file("more.bin", bytes(1_000_000))
+    assert own.exec(["ls", "-A"]).stdout.decode().split().count("more.bin") == 0
+    own.step("mousemove 20 20 click 1")
+    assert own.screenshot().startswith(b"\x89PNG")
+    own.exec(["rm", "big"])
+    own.write_file("more.bin", b"fits")
+    assert own.read_file("more.bin") == b"fits"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "fly 1 2",
+        "mousemove 99999 1",
+        "mousemove -1 1",
+        "mousemove 1",
+        "click 12",
+        "key no_such_key",
+        "click 1 'unclosed",
+        "type -- 'a\x07b'",
+        "key",
+        "mousemove 640 400 click 1 key no_such_key",
+    ],
+)
+def test_absurd_scripts_are_refused_whole(desktop: Desktop, script: str) -> None:
+    desktop.step("mousemove 7 8")
+    with pytest.raises(InvalidInput):
+        desktop.step(script)
+    assert desktop.step().result.pointer == (7, 8)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame(x=5000, width=10, height=10),
+        Frame(width=99999, height=10),
+        Frame(image_width=10),
+        Frame(image_width=100_000, image_height=100_000),
+        Frame(format="bmp"),  # type: ignore[arg-type]
+    ],
+)
+def test_absurd_frames_are_refused(desktop: Desktop, frame: Frame) -> None:
+    with pytest.raises(InvalidInput):
+        desktop.step(frame=frame)
+
+
+def test_keeper_killed_is_adopted(state_dir: Path) -> None:
+    with Desktop.launch("orphan", url="about:blank", detach=True) as desktop:
+        desktop.write_file("kept.txt", b"kept")
+    record = registry.Home("orphan").read()
+    assert record is not None
+    os.kill(record.keeper_pid, signal.SIGKILL)
+    until(lambda: (found := registry.find("orphan")) is not None and found.state == "orphaned")
+    with Desktop.attach("orphan") as desktop:
+        assert desktop.read_file("kept.txt") == b"kept"
+        desktop.step("mousemove 50 60 click 1")
+    assert registry.stop("orphan")
+    assert registry.find("orphan") is None
+    assert containers_named("orphan") == []
+
+
+def test_keeper_killed_can_be_cleared_away(state_dir: Path) -> None:
+    with Desktop.launch("orphan", url="about:blank", detach=True):
+        pass
+    record = registry.Home("orphan").read()
+    assert record is not None
+    os.kill(record.keeper_pid, signal.SIGKILL)
+    until(lambda: (found := registry.find("orphan")) is not None and found.state == "orphaned")
+    assert registry.stop("orphan")
+    assert containers_named("orphan") == []
+    assert not registry.Home("orphan").exists()
+
+
+def test_owner_killed_takes_its_desktop_with_it(state_dir: Path) -> None:
+    code = "from deskbox import Desktop; d = Desktop.launch('tied', url='about:blank'); print(1); input()"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "1\n"
+    assert len(containers_named("tied")) == 1
+    owner.kill()
+    owner.communicate()
+    until(lambda: registry.find("tied") is None, timeout=20)
+    assert containers_named("tied") == []
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.6, 1.0])
+def test_owner_killed_while_it_starts_a_desktop(state_dir: Path, delay: float) -> None:
+    code = "from deskbox import Desktop; Desktop.launch('early', url='about:blank')"
+    owner = subprocess.Popen([sys.executable, "-c", code])
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        owner.wait(delay)
+    owner.kill()
+    owner.wait()
+    until(lambda: (found := registry.find("early")) is None or found.state == "dead", timeout=30)
+    registry.stop("early")
+    until(lambda: containers_named("early") == [])
+    assert registry.find("early") is None
+
+
+@pytest.mark.parametrize(
+    ("script", "settle"),
+    [(f"type -- '{LONG_TEXT}'", None), (LONG_DRAG, None), ("sleep 20", None), ("", Settle(20, 30))],
+    ids=["type", "drag", "sleep", "settle"],
+)
+def test_cancelled_stops_within_200_ms(desktop: Desktop, script: str, settle: Settle | None) -> None:
+    desktop.held_inputs()
+    cancel_at = time.monotonic() + 0.3
+    with pytest.raises(Cancelled):
+        desktop.step(script, settle=settle, cancelled=lambda: time.monotonic() > cancel_at)
+    assert time.monotonic() - cancel_at < 0.2
+    assert desktop.held_inputs() == Held()
+
+
+def test_interrupt_key_leaves_nothing_held(state_dir: Path) -> None:
+    with Desktop.launch("ctrl-c", url="about:blank", detach=True):
+        pass
+    try:
+        code = textwrap.dedent(f"""
+            from deskbox import Desktop
+            with Desktop.attach('ctrl-c') as desktop:
+                desktop.held_inputs()
+                print(1, flush=True)
+                desktop.step({LONG_DRAG!r})
+            """)
+        driver = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        time.sleep(0.3)
+        began = time.monotonic()
+        driver.send_signal(signal.SIGINT)
+        _, errors = driver.communicate(timeout=10)
+        assert time.monotonic() - began < 1.0
+        assert "KeyboardInterrupt" in errors
+        with Desktop.attach("ctrl-c", observe=True) as desktop:
+            assert desktop.held_inputs() == Held()
+    finally:
+        registry.stop("ctrl-c")
+
+
+def test_nothing_is_left_after_close(state_dir: Path) -> None:
+    desktop = Desktop.launch("short", url="about:blank")
+    keeper = registry.Home("short").read()
+    assert keeper is not None
+    desktop.close()
+    assert containers_named("short") == []
+    assert not Path(f"/proc/{keeper.keeper_pid}").exists()
+    assert not registry.Home("short").exists()
+    assert "short" not in Path("/proc/self/mountinfo").read_text()
