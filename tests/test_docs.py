@@ -67,7 +67,7 @@ ALL = [snippet for document in DOCUMENTS for snippet in snippets(document)]
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
     """A state directory of its own: a desktop `default` that the user has is left in peace."""
-    with tempfile.TemporaryDirectory(prefix="deskbox-") as state:
+    with tempfile.TemporaryDirectory(prefix="dbx-", dir="/tmp") as state:
         environment = {**os.environ, "DESKBOX_STATE_DIR": state, "PATH": f"{BIN}:{os.environ['PATH']}"}
         for key in ("DESKBOX_NAME", "OPENAI_API_KEY"):
             environment.pop(key, None)

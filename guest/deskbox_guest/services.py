@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from deskbox_guest import browser, files, protocol, run, view
@@ -50,10 +51,13 @@ class Services:
             if call.cancelled() or time.monotonic() > deadline:
                 raise Fault("unavailable", "the desktop was not painted in time")
             time.sleep(0.02)  # a window's first picture is an event of the window, which is not ours
+        # The window is there; now its page, and the frame that the window manager moves it into.
+        self._desktop.step(protocol.Step(settle=protocol.Settle(0.25, 10)), call.cancelled)
         call.respond({})
 
     def step(self, call: Call) -> None:
-        result, image = self._desktop.step(protocol.step_from_head(call.head), call.cancelled)
+        with _bad_input():
+            result, image = self._desktop.step(protocol.step_from_head(call.head), call.cancelled)
         call.respond(protocol.to_head(result), image)
 
     def held(self, call: Call) -> None:
@@ -66,7 +70,8 @@ class Services:
         call.respond({"windows": [protocol.to_head(window) for window in self._desktop.windows()]})
 
     def open_url(self, call: Call) -> None:
-        browser.open_url(str(call.head["url"]))
+        with _bad_input():
+            browser.open_url(str(call.head["url"]))
         call.respond({})
 
     def exec(self, call: Call) -> None:
@@ -122,3 +127,14 @@ class Services:
             process.terminate()
             process.wait()
             sock.close()
+
+
+@contextlib.contextmanager
+def _bad_input() -> Iterator[None]:
+    """Mark refusals of calls that are refused only for what they ask, never for the state of things."""
+    try:
+        yield
+    except Fault as fault:
+        if fault.kind == "refused":
+            fault.data["input"] = True
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -207,12 +208,14 @@ class AsyncDesktop:
 
     async def _connect(self) -> AsyncChannel:
         async with self._lock:
-            if self._channel is None or self._channel.closed:
+            deadline = time.monotonic() + STREAM_TIMEOUT
+            while self._channel is None or self._channel.closed:
                 sock = await asyncio.to_thread(self._control.stream, timeout=STREAM_TIMEOUT)
                 try:
                     self._channel = await AsyncChannel.connect(sock)
                 except Disconnected as error:
-                    raise Unavailable(f"desktop {self.name!r} does not answer: {error}") from error
+                    if time.monotonic() > deadline:
+                        raise Unavailable(f"desktop {self.name!r} does not answer: {error}") from error
             return self._channel
 
     async def _call(self, call: Call[T], cancelled: Callable[[], bool] | None = None) -> T:

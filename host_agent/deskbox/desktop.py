@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -250,11 +251,14 @@ class Desktop:
     def _connect(self) -> Channel:
         """The channel in use, or a fresh one if the guest's agent was restarted meanwhile."""
         with self._lock:
-            if self._channel is None or self._channel.closed:
+            # The guest's agent may die just after it dialled: then the next one dials again.
+            deadline = time.monotonic() + STREAM_TIMEOUT
+            while self._channel is None or self._channel.closed:
                 try:
                     self._channel = Channel(self._control.stream(timeout=STREAM_TIMEOUT))
                 except Disconnected as error:
-                    raise Unavailable(f"desktop {self.name!r} does not answer: {error}") from error
+                    if time.monotonic() > deadline:
+                        raise Unavailable(f"desktop {self.name!r} does not answer: {error}") from error
             return self._channel
 
     def _call(self, call: Call[T], cancelled: Callable[[], bool] | None = None) -> T:

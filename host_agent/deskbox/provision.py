@@ -196,7 +196,7 @@ def _fetch_novnc(progress: Progress) -> None:
     progress("fetching noVNC")
     target = viewer.novnc_places()[1]
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="partial-") as directory:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="novnc-") as directory:
         # As root, apt would download as the user _apt, who can't write here.
         command = ["apt-get", "download", "-o", "APT::Sandbox::User=root", "novnc"]
         done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
@@ -314,7 +314,7 @@ def _start_dockerd() -> subprocess.Popen[bytes]:
 
 
 def _adopt_engine() -> None:
-    """Where no init system runs, the package's installation may start the engine by itself: it is ours too."""
+    """Without an init system, installing the package may start the engine by itself: it is ours too."""
     pid = _read(_PID_FILE).strip()
     if pid.isdigit():
         _record(int(pid))
@@ -349,6 +349,9 @@ def stop_engine() -> bool:
         if _runs_containers():
             return False
         process.end(_ENGINE_STOP_S)
+        # containerd does not remove these when it ends.
+        for socket in Path("/var/run/docker/containerd").glob("*.sock*"):
+            socket.unlink(missing_ok=True)
     _record_file().unlink(missing_ok=True)
     _log_file().unlink(missing_ok=True)
     return ours

@@ -1,4 +1,4 @@
-"""Serves `events.html` and keeps what the page reports: run inside the guest, `python3 witness_web.py [PORT]`.
+"""Serves `events.html` and keeps what the page reports: run it in the guest, `python3 witness_web.py [PORT]`.
 
 GET  /        the page
 GET  /log     {"events": [...], "state": {...}}: every event since the last clear, and the page as it is
@@ -17,6 +17,7 @@ from typing import Any
 
 PORT = 8765
 PAGE_TIMEOUT_S = 20.0
+POLL_S = 2.0  # how long the page's question for orders is held
 
 
 class Log:
@@ -26,7 +27,7 @@ class Log:
         self._condition = threading.Condition()
         self._events: list[dict[str, Any]] = []
         self._state: dict[str, Any] = {}
-        self._order: dict[str, Any] | None = None
+        self._order: dict[str, Any] = {}
         self._serial = 0
         self._done = 0
 
@@ -52,12 +53,11 @@ class Log:
             self._events.clear()
             return obeyed
 
-    def next_order(self) -> dict[str, Any]:
+    def next_order(self, after: int) -> dict[str, Any]:
+        """The order behind number `after`; {} if none comes soon."""
         with self._condition:
-            self._condition.wait_for(lambda: self._order is not None)
-            order, self._order = self._order, None
-            assert order is not None
-            return order
+            self._condition.wait_for(lambda: self._serial > after, POLL_S)
+            return self._order if self._serial > after else {}
 
 
 LOG = Log()
@@ -69,8 +69,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/log":
             self._answer(200, json.dumps(LOG.read()).encode(), "application/json")
-        elif self.path == "/orders":
-            self._answer(200, json.dumps(LOG.next_order()).encode(), "application/json")
+        elif self.path.startswith("/orders?after="):
+            order = LOG.next_order(int(self.path.rpartition("=")[2]))
+            self._answer(200, json.dumps(order).encode(), "application/json")
         elif self.path.partition("?")[0] == "/":
             page = Path(__file__).with_name("events.html").read_bytes()
             self._answer(200, page, "text/html; charset=utf-8")

@@ -14,18 +14,18 @@ from typing import Any
 
 from Xlib import X
 from Xlib.error import BadWindow
-from Xlib.ext import res
 from Xlib.protocol import event
 
 from deskbox_guest.x11.display import Link
-from deskbox_guest.x11.drain import ClientState, SocketDiag
+from deskbox_guest.x11.drain import ClientWatch, SocketDiag
+from deskbox_guest.x11.windows import client_pid
 
 # For clients that can't be watched in any way (other machines, other users): a pause that is long enough for
 # a client which is not stuck.
 UNWATCHED_PAUSE_S = 0.05
 
 # Between two looks at a client that is watched through the kernel.
-_LOOK_AGAIN_S = 0.001
+_LOOK_AGAIN_S = 0.0005
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Barrier:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._diag = SocketDiag()
+        self._server_pid = link.server_pid()
         self._serial = 0
         self._answered = 0
         # The answers to a ping go to the root window, to those who selected this there.
@@ -60,7 +61,10 @@ class Barrier:
             toplevel = self._toplevel(window)
             protocols = self._link.cardinals(toplevel, "WM_PROTOCOLS")
             return Focus(
-                window.id, toplevel.id, self._link.atom("_NET_WM_PING") in protocols, self._pid(toplevel.id)
+                window.id,
+                toplevel.id,
+                self._link.atom("_NET_WM_PING") in protocols,
+                client_pid(self._link, toplevel.id),
             )
         except BadWindow:
             return None
@@ -81,12 +85,9 @@ class Barrier:
         `cancelled()`, before that is known."""
         if focus.pings:
             return self._ping(focus, timeout, cancelled)
-        # The first answer says that the server has done what we asked, the second that it has also sent the
-        # events to the client: it does so between two requests of ours.
-        self._link.sync()
-        self._link.sync()
-        client = ClientState(self._diag, focus.pid) if focus.pid else None
-        if client is None or not client.known:
+        client = self._client(focus)
+        if client is None:
+            self._link.sync()
             self._link.pump_until(lambda: False, UNWATCHED_PAUSE_S, cancelled)
             return not cancelled()
         return self._watch(client, timeout, cancelled)
@@ -96,8 +97,8 @@ class Barrier:
         if focus.pings:
             self._link.pump()
             return self._answered == self._serial
-        client = ClientState(self._diag, focus.pid)
-        return not client.known or client.idle()
+        client = self._client(focus)
+        return client is None or client.idle()
 
     def _ping(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
         self._serial = self._serial % 0x7FFFFFFF + 1
@@ -118,13 +119,21 @@ class Barrier:
             if data[0] == self._link.atom("_NET_WM_PING"):
                 self._answered = data[1]
 
-    def _watch(self, client: ClientState, timeout: float, cancelled: Callable[[], bool]) -> bool:
+    def _client(self, focus: Focus) -> ClientWatch | None:
+        if not focus.pid or not self._server_pid:
+            return None
+        client = ClientWatch(self._diag, focus.pid, self._server_pid)
+        return client if client.possible else None
+
+    def _watch(self, client: ClientWatch, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        # When the first answer is here the server has done what we asked, when the second is, it has also
+        # sent the client its events: it does so between two requests of ours.
+        self._link.sync()
+        self._link.sync()
         deadline = time.monotonic() + timeout
-        looks = 0
-        while looks < 2:
+        while not client.idle():
             if time.monotonic() >= deadline or cancelled():
                 return False
-            looks = looks + 1 if client.idle() else 0
             time.sleep(_LOOK_AGAIN_S)  # no event tells it
         return True
 
@@ -138,11 +147,3 @@ class Barrier:
             if isinstance(parent, int) or parent.id == self._link.root.id:
                 return window
             window = parent
-
-    def _pid(self, window_id: int) -> int:
-        """The process behind a window, as the server knows it from the socket; 0 if it does not."""
-        specs = [(window_id, res.LocalClientPIDMask)]
-        for found in res.query_client_ids(self._link.display, specs).ids:
-            if found.value:
-                return int(found.value[0])
-        return 0

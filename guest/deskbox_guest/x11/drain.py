@@ -1,13 +1,14 @@
 """Whether an X client has read and handled everything that the server sent it, asked of the kernel.
 
-The window property that toolkits answer a ping by is unknown to xterm, Tk and other old ones. For those: no
-byte waits in the receive queue of the client's socket, and its process sleeps. `sock_diag` tells the first to
-anyone, `/proc` the second to the same user.
+The ping that toolkits answer is unknown to xterm, Tk and other old ones. A client with nothing left to do
+sleeps, no byte waits in its socket, and it is not the server's answer that it sleeps for: the server sleeps as
+well and has no byte to read from it. `sock_diag` tells the bytes to anyone, `/proc` who sleeps.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 from contextlib import suppress
@@ -15,6 +16,7 @@ from contextlib import suppress
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST = 1  # NLM_F_REQUEST
 _ERROR = 2  # NLMSG_ERROR
+_STATUS = re.compile(rb"^State:\t(.).*^voluntary_ctxt_switches:\t(\d+)", re.MULTILINE | re.DOTALL)
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _UNIX_REQUEST = struct.Struct("=BBHIIIII")  # family, protocol, pad, states, inode, show, cookie
 _UNIX_REPLY = struct.Struct("=BBBBIII")  # family, type, state, pad, inode, cookie
@@ -60,24 +62,35 @@ class SocketDiag:
         return attributes
 
 
-class ClientState:
-    """Watches the X connections of one process."""
+class ClientWatch:
+    """Watches one client of the X server."""
 
-    def __init__(self, diag: SocketDiag, pid: int) -> None:
+    def __init__(self, diag: SocketDiag, client_pid: int, server_pid: int) -> None:
         self._diag = diag
-        self._pid = pid
-        self._inodes = [inode for inode in _sockets_of(pid) if b"/.X11-unix/X" in diag.name(diag.peer(inode))]
+        self._client = client_pid
+        self._server = server_pid
+        pairs = [(inode, diag.peer(inode)) for inode in _sockets_of(client_pid)]
+        self._connections = [pair for pair in pairs if b"/.X11-unix/X" in diag.name(pair[1])]
 
     @property
-    def known(self) -> bool:
-        """Whether this process talks to an X server over sockets that we can see."""
-        return bool(self._inodes)
+    def possible(self) -> bool:
+        """Whether the client's connections to an X server can be seen."""
+        return bool(self._connections)
 
     def idle(self) -> bool:
-        """True if it has read everything and waits for more; also if it is gone."""
-        return (
-            not any(self._diag.unread(inode) for inode in self._inodes) and _state_of(self._pid) not in "RD"
-        )
+        """True if at one moment both the client and the server slept and neither had a byte to read.
+
+        The moment is when the server is looked at; the client slept then if it has not been switched to
+        between the looks before and after. True also if the client is gone.
+        """
+        before = _sleep(self._client)
+        if before is None:
+            return not _exists(self._client)
+        if _sleep(self._server) is None:
+            return False
+        if any(self._diag.unread(inode) for pair in self._connections for inode in pair):
+            return False
+        return _sleep(self._client) == before
 
 
 def _sockets_of(pid: int) -> list[int]:
@@ -91,10 +104,20 @@ def _sockets_of(pid: int) -> list[int]:
     return inodes
 
 
-def _state_of(pid: int) -> str:
-    """The letter that `ps` shows: R running, S sleeping …; X if the process is gone."""
+def _exists(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def _sleep(pid: int) -> dict[str, bytes] | None:
+    """How often each thread of a process has gone to sleep so far; None if one is not asleep."""
+    switches: dict[str, bytes] = {}
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b") ")[2][:1].decode()
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/status", "rb") as status:
+                found = _STATUS.search(status.read())
+            if found is None or found[1] != b"S":
+                return None
+            switches[thread] = found[2]
     except OSError:
-        return "X"
+        return None
+    return switches

@@ -33,7 +33,8 @@ def held(link: Link) -> Held:
 
 def _key_name(link: Link, keycode: int) -> str:
     row = link.display.get_keyboard_mapping(keycode, 1)[0]
-    return name_of(next((keysym for keysym in row if keysym), 0))
+    keysym = next((keysym for keysym in row if keysym), 0)
+    return name_of(keysym) if keysym else "NoSymbol"
 
 
 def pointer(link: Link) -> tuple[int, int]:

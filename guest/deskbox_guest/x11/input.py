@@ -6,7 +6,7 @@ Every wait for the sake of a toolkit is one of the constants below.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from Xlib import X
 from Xlib.ext import xtest
@@ -141,7 +141,7 @@ class Engine:
                 self._await_focus(cancelled)
                 self._key_down(chord, cancelled)
             case KeyUp(chord):
-                self._key_up(chord)
+                self._key_up(chord, cancelled)
             case Type(text, delay):
                 self._await_focus(cancelled)
                 self._type(text, delay, cancelled)
@@ -294,12 +294,7 @@ class Engine:
                 self._key(X.KeyRelease, stroke.keycode)
             if shift:
                 self._key(X.KeyRelease, shift)
-        lent = [keysym for keysym in self._on_spares if keysym not in held_before]
-        if lent:
-            self._settle_mapping(cancelled)
-            for keysym in lent:
-                del self._on_spares[keysym]
-            self._keyboard.restore(keep=self._on_spares.values())
+        self._give_back(self._on_spares.keys() - held_before, cancelled)
 
     def _shift_for(self, chord: Sequence[int], strokes: Sequence[Stroke]) -> int:
         """The keycode of the Shift to press along with a chord such as `plus`; 0 if none is needed."""
@@ -322,11 +317,12 @@ class Engine:
         self._press_all(strokes, shift)
         self._link.display.flush()
 
-    def _key_up(self, chord: Sequence[int]) -> None:
+    def _key_up(self, chord: Sequence[int], cancelled: Callable[[], bool]) -> None:
         layout = self._current_layout()
+        lent = self._on_spares.keys() & set(chord)
         for keysym in reversed(chord):
             stroke = layout.stroke(keysym)
-            keycode = stroke.keycode if stroke else self._on_spares.pop(keysym, 0)
+            keycode = stroke.keycode if stroke else self._on_spares.get(keysym, 0)
             if keycode:
                 self._key(X.KeyRelease, keycode)
         if self._shifted.intersection(chord):
@@ -334,6 +330,15 @@ class Engine:
             if not self._shifted:
                 self._key(X.KeyRelease, layout.shift)
         self._link.display.flush()
+        self._give_back(lent, cancelled)
+
+    def _give_back(self, keysyms: Collection[int], cancelled: Callable[[], bool]) -> None:
+        """Take keysyms off their spare keycodes, once the application has handled those keys."""
+        if keysyms:
+            self._settle_mapping(cancelled)
+            for keysym in keysyms:
+                del self._on_spares[keysym]
+            self._keyboard.restore(keep=self._on_spares.values())
 
     def _key(self, event_type: int, keycode: int) -> None:
         xtest.fake_input(self._link.display, event_type, keycode)

@@ -15,6 +15,7 @@ from importlib import import_module
 SHIFT_L = 0xFFE1
 RETURN = 0xFF0D
 TAB = 0xFF09
+_KEYPAD = range(0xFF80, 0xFFBE)
 
 _KEYSYM_GROUPS = (
     *("miscellany", "latin1", "latin2", "latin3", "latin4", "greek", "cyrillic", "arabic", "hebrew", "thai"),
@@ -96,6 +97,11 @@ class Stroke:
     shift: bool
 
 
+def _depends_on_num_lock(levels: Sequence[int]) -> bool:
+    """Whether a keycode is a key of the keypad that is a digit with NumLock and an arrow without."""
+    return len(set(levels)) > 1 and any(keysym in _KEYPAD for keysym in levels)
+
+
 class Layout:
     """The keyboard as the X server describes it at one moment."""
 
@@ -126,6 +132,8 @@ class Layout:
         for level in (0, 1):
             for keycode, row in self.rows.items():
                 keysym = row[column + level] if column + level < len(row) else 0
+                if _depends_on_num_lock(row[column : column + 2]):
+                    continue
                 # A modifier acts on whatever level: Meta_L often stands beside Alt_L on level 1.
                 shift = level == 1 and keycode not in self.modifier_keycodes
                 if keysym:

@@ -124,7 +124,7 @@ def check_text(text: str) -> None:
         if character not in "\n\r\t" and not _typeable(character):
             raise _refused(
                 f"U+{ord(character):04X} at position {position} of the text is no character that a key can "
-                "type: control characters other than newline and tab, surrogates and noncharacters are not accepted"
+                "type: control characters other than newline and tab, surrogates, noncharacters are refused"
             )
 
 
@@ -331,7 +331,7 @@ class _Reader:
         text = self._take("text")
         if self.more():
             raise _refused(
-                "type takes one text and ends its line: quote a text that has spaces, and put what follows it "
+                "type takes one text and ends its line: quote a text that has spaces, and put what follows "
                 "on the next line"
             )
         check_text(text)

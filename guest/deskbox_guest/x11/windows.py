@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from Xlib import X
 from Xlib.error import BadDrawable, BadWindow
+from Xlib.ext import res
 from Xlib.xobject.drawable import Window as XWindow
 
 from deskbox_guest.protocol import Window
@@ -18,6 +19,14 @@ def windows(link: Link) -> list[Window]:
     return [window for window in found if window is not None]
 
 
+def client_pid(link: Link, window_id: int) -> int:
+    """The process that made a window, as the server knows it from its socket; 0 if it does not."""
+    for found in res.query_client_ids(link.display, [(window_id, res.LocalClientPIDMask)]).ids:
+        if found.value:
+            return int(found.value[0])
+    return 0
+
+
 def _describe(link: Link, window_id: int, active: int) -> Window | None:
     """None if the window has gone, or shows nothing because it is minimised."""
     window = link.window(window_id)
@@ -26,7 +35,6 @@ def _describe(link: Link, window_id: int, active: int) -> Window | None:
             return None
         geometry = window.get_geometry()
         corner = link.root.translate_coords(window_id, 0, 0)
-        pids = link.cardinals(window, "_NET_WM_PID")
         classes = window.get_wm_class()
         return Window(
             id=window_id,
@@ -37,7 +45,7 @@ def _describe(link: Link, window_id: int, active: int) -> Window | None:
             width=geometry.width,
             height=geometry.height,
             active=window_id == active,
-            pid=pids[0] if pids else 0,
+            pid=client_pid(link, window_id),
         )
     except (BadWindow, BadDrawable):
         return None

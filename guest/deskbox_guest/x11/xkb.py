@@ -74,7 +74,7 @@ class _LatchLockState(rq.Request):
 
 @dataclass(frozen=True)
 class State:
-    """Modifier bits: 1 Shift, 2 Lock, 4 Control, 8 to 128 Mod1 to Mod5. `group`: the active layout, from 0."""
+    """Modifier bits: 1 Shift, 2 Lock, 4 Control, 8 to 128 Mod1 to Mod5. `group`: the active layout from 0."""
 
     held: int
     latched: int

@@ -122,11 +122,11 @@ class StepPrinter:
     def __call__(self, event: RunEvent) -> None:
         from rich.text import Text
 
-        if event.kind == "screenshot":
+        if event.kind == "screenshot" and event.step == self._step:
             return  # each step ends with one
         number = f"{event.step:>3}" if event.step != self._step else ""
         self._step = event.step
-        text, style = event.text, ""
+        text, style = event.text or "look at the screen", ""
         if event.kind == "message":
             style = "italic"
         elif event.kind == "approval":

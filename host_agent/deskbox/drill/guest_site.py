@@ -10,6 +10,8 @@ import json
 import secrets
 import sqlite3
 import sys
+from contextlib import closing
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from string import Template
 
@@ -66,6 +68,8 @@ button:disabled i { background: #7d9c86; }
 .more[hidden] { display: none; }
 .number { font: bold 54px "DejaVu Sans Mono", monospace; letter-spacing: 4px; margin: 6px 0 14px; }
 .code { display: flex; } .code i { width: 36px; height: 36px; }
+dt { color: #7a7468; font-size: 14px; }
+dd { margin: 0 0 10px; white-space: pre-wrap; }
 """
 
 FORM = """<!doctype html><meta charset="utf-8"><title>Bistro Zwölf: reserve a table</title>
@@ -136,8 +140,11 @@ CONFIRMED = """<!doctype html><meta charset="utf-8"><title>Bistro Zwölf: reserv
 <style>$style</style>
 <header><b>Bistro Zwölf</b><span>Your table is reserved</span></header>
 <main><section><h2>Confirmation number</h2>
-<div class="number">$number</div><div class="code">$cells</div>
-</section></main>"""
+<div class="number">$number</div><div class="code">$cells</div></section>
+<section><dl>
+<dt>Name</dt><dd>$name</dd><dt>People</dt><dd>$party</dd><dt>Tonight at</dt><dd>$time</dd>
+<dt>Table</dt><dd>$seat</dd><dt>Note</dt><dd>$note</dd>
+</dl></section></main>"""
 
 
 def css(colour: list[int]) -> str:
@@ -147,7 +154,7 @@ def css(colour: list[int]) -> str:
 def page(template: str, **values: str) -> bytes:
     colours = {name: css(colour) for name, colour in COLOURS["marks"].items()}
     style = Template(STYLE).substitute(colours)
-    return Template(template).substitute(colours, style=style, **values).encode()
+    return Template(template).substitute({**colours, **values, "style": style}).encode()
 
 
 def form() -> bytes:
@@ -155,12 +162,18 @@ def form() -> bytes:
     return page(FORM, party_min=str(smallest), party_max=str(largest))
 
 
-def confirmed(number: str) -> bytes:
+def confirmed(number: str) -> bytes | None:
+    """The page for a stored reservation, None if there is none of that number."""
+    with closing(sqlite3.connect(DATABASE)) as database, database:
+        row = database.execute("SELECT * FROM reservations WHERE number = ?", (number,)).fetchone()
+    if row is None:
+        return None
+    shown = {field: escape(str(value)) for field, value in zip(FIELDS, row[1:], strict=True)}
     digits = [int(digit) for digit in number]
-    shown = [COLOURS["digits"][digit] for digit in [*digits, sum(digits) % 10]]
-    colours = [COLOURS["marks"]["code_start"], *shown, COLOURS["marks"]["code_end"]]
+    cell_colours = [COLOURS["digits"][digit] for digit in [*digits, sum(digits) % 10]]
+    colours = [COLOURS["marks"]["code_start"], *cell_colours, COLOURS["marks"]["code_end"]]
     cells = "".join(f'<i style="background: {css(colour)}"></i>' for colour in colours)
-    return page(CONFIRMED, number=number, cells=cells)
+    return page(CONFIRMED, number=number, cells=cells, **shown)
 
 
 def reserve(body: bytes) -> str:
@@ -171,20 +184,18 @@ def reserve(body: bytes) -> str:
             raise ValueError(f"{field} is missing")
     number = f"{secrets.randbelow(10**8):08d}"
     row = (number, *(asked[field] for field in FIELDS))
-    with sqlite3.connect(DATABASE) as database:
+    with closing(sqlite3.connect(DATABASE)) as database, database:
         database.execute("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?)", row)
     return number
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        number = self.path.removeprefix("/confirmed/")
-        if self.path == "/":
-            self.answer(200, form())
-        elif number != self.path and number.isdigit():
-            self.answer(200, confirmed(number))
-        else:
+        found = form() if self.path == "/" else confirmed(self.path.removeprefix("/confirmed/"))
+        if found is None:
             self.answer(404, b"not found")
+        else:
+            self.answer(200, found)
 
     def do_POST(self) -> None:
         if self.path != "/reserve":
@@ -210,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with sqlite3.connect(DATABASE) as created:
+    with closing(sqlite3.connect(DATABASE)) as created, created:
         created.execute(SCHEMA)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(f"http://127.0.0.1:{server.server_port}/", flush=True)

@@ -18,6 +18,8 @@ def differences(job: Job, database: bytes, saved: bytes) -> list[str]:
     saved     the file that the editor was to save
     """
     try:
+        if not database:  # which deserialize takes for a lack of memory
+            raise sqlite3.DatabaseError("file is empty")
         rows = _reservations(database)
     except sqlite3.Error as error:
         return [f"The database can't be read: {error}."]

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, Request, build_opener
@@ -82,19 +82,16 @@ class Chromium:
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._opener = build_opener(ProxyHandler({}))
-        self._sockets: list[ClientConnection] = []
+        self._sockets = ExitStack()
 
     def page(self) -> Page:
         request = Request(f"{self._origin}/json/new?about:blank", method="PUT")
         with self._opener.open(request, timeout=10) as answer:
             address = json.load(answer)["webSocketDebuggerUrl"]
-        socket = connect(address, proxy=None, max_size=None)
-        self._sockets.append(socket)
-        return Page(socket)
+        return Page(self._sockets.enter_context(connect(address, proxy=None, max_size=None)))
 
     def close(self) -> None:
-        for socket in self._sockets:
-            socket.close()
+        self._sockets.close()
 
 
 @contextmanager

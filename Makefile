@@ -1,0 +1,37 @@
+# Each target is one line for the command line of Deskbox or for a test runner; `make help` lists them.
+DESKBOX := .venv/bin/deskbox
+# What the tests need of Debian besides what desktops need: a browser and a screen of their own.
+TEST_PACKAGES := chromium xvfb x11vnc x11-utils x11-xkb-utils
+
+.DEFAULT_GOAL := help
+.PHONY: up down test drill view image check help
+
+up: .venv/ready  ## Set up what is missing and start the desktop (NAME= BACKEND= SIZE=WxH URL=)
+	@$(DESKBOX) up --setup $(NAME:%=--name %) $(BACKEND:%=--backend %) $(SIZE:%=--size %) $(if $(URL),--url '$(URL)')
+
+down: .venv/ready  ## Stop every desktop and leave nothing of them
+	@$(DESKBOX) down --all
+
+view: .venv/ready  ## Print an address at which a browser shows the desktop (NAME=)
+	@$(DESKBOX) view $(NAME:%=--name %)
+
+drill: .venv/ready  ## Do a real job on a fresh desktop, and prove it, without a model
+	@$(DESKBOX) drill
+
+image: .venv/ready  ## Build the guest's image
+	@$(DESKBOX) image
+
+test: .venv/ready .venv/ready-for-tests  ## Run all tests (ARGS= for pytest)
+	@.venv/bin/python -m pytest $(ARGS)
+
+check: .venv/ready  ## Check style, format and types
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+
+help:  ## List the targets
+	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand --tabs=16
+
+.venv/ready: requirements.lock pyproject.toml bootstrap.sh
+	@./bootstrap.sh
+
+.venv/ready-for-tests: .venv/ready
+	@./bootstrap.sh $(TEST_PACKAGES) && touch $@

@@ -1,0 +1,166 @@
+"""What keeps the guest in: asserted from inside it and on the host, not read from our own configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from deskbox import registry
+from deskbox.desktop import Desktop
+
+PROBE = r"""
+import json, os, socket
+facts = {}
+status = dict(line.split(":\t", 1) for line in open("/proc/self/status") if ":\t" in line)
+facts["capabilities"] = [status[name].strip() for name in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")]
+facts["no_new_privs"] = status["NoNewPrivs"].strip()
+facts["seccomp"] = status["Seccomp"].strip()
+facts["uid"] = status["Uid"].split()
+facts["interfaces"] = sorted(os.listdir("/sys/class/net"))
+facts["routes"] = len(open("/proc/net/route").readlines()) - 1
+facts["writable"] = sorted(
+    line.split()[1] for line in open("/proc/mounts")
+    if "rw" in line.split()[3].split(",") and os.access(line.split()[1], os.W_OK)
+)
+facts["mounts"] = [line.split() for line in open("/proc/mounts")]
+facts["setuid"] = []
+for top, folders, files in os.walk("/usr"):
+    for name in files:
+        path = os.path.join(top, name)
+        if not os.path.islink(path) and os.stat(path).st_mode & 0o6000:
+            facts["setuid"].append(path)
+facts["listening"] = [
+    line.split()[1] for name in ("tcp", "tcp6") for line in list(open("/proc/net/" + name))[1:]
+    if line.split()[3] == "0A"
+]
+facts["environment"] = dict(os.environ)
+facts["socket_dir"] = os.listdir("/rpc")
+def attempt(action):
+    try:
+        action()
+        return "done"
+    except OSError as error:
+        return error.strerror
+facts["write_root"] = attempt(lambda: open("/etc/new", "w"))
+facts["write_rpc"] = attempt(lambda: open("/rpc/new", "w"))
+facts["replace_socket"] = attempt(lambda: os.unlink("/rpc/guest.sock"))
+facts["connect_out"] = attempt(lambda: socket.create_connection(("192.0.2.1", 80), 2))
+facts["docker"] = [path for path in ("/var/run/docker.sock", "/run/docker.sock") if os.path.exists(path)]
+facts["devices"] = sorted(os.listdir("/dev"))
+print(json.dumps(facts))
+"""
+
+
+@pytest.fixture(scope="module")
+def facts(shared_desktop: Desktop) -> dict[str, Any]:
+    result = shared_desktop.exec(["python3", "-c", PROBE])
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_no_privilege_and_no_way_to_one(facts: dict[str, Any]) -> None:
+    assert facts["uid"] == ["1000"] * 4
+    assert facts["capabilities"] == ["0000000000000000"] * 5
+    assert facts["no_new_privs"] == "1"
+    assert facts["seccomp"] == "2"
+    assert facts["setuid"] == []
+
+
+def test_no_network(facts: dict[str, Any]) -> None:
+    assert facts["interfaces"] == ["lo"]
+    assert facts["routes"] == 0
+    assert facts["connect_out"] in ("Network is unreachable", "timed out")
+
+
+def test_nothing_listens(facts: dict[str, Any]) -> None:
+    assert facts["listening"] == []
+
+
+def test_only_memory_is_writable(facts: dict[str, Any]) -> None:
+    assert facts["write_root"] == "Read-only file system"
+    assert facts["write_rpc"] == "Read-only file system"
+    assert facts["replace_socket"] == "Read-only file system"
+    for _, place, kind, options, *_ in facts["mounts"]:
+        if place in ("/tmp", "/run", "/home/user", "/dev/shm"):
+            assert kind == "tmpfs"
+            assert {"nosuid", "nodev"} <= set(options.split(","))
+        elif place in facts["writable"]:
+            # What the kernel offers each container: its terminals and message queues.
+            assert place.startswith(("/dev", "/proc")), place
+
+
+def test_nothing_of_the_host_is_visible(facts: dict[str, Any]) -> None:
+    assert facts["socket_dir"] == ["guest.sock"]
+    assert facts["docker"] == []
+    assert not {"kvm", "sda", "vda", "mem", "kmsg", "fuse"} & set(facts["devices"])
+    host = {name: value for name, value in os.environ.items() if len(value) > 8 and name not in ("PATH", "LANG")}
+    shared = {name for name, value in host.items() if facts["environment"].get(name) == value}
+    assert shared == set()
+
+
+def test_limits_hold(shared_desktop: Desktop) -> None:
+    found: list[Any] = docker.from_env().containers.list(
+        filters={"label": [f"deskbox.name={shared_desktop.name}", f"deskbox.owner={registry.state_id()}"]}
+    )
+    [container] = found
+    limits = container.attrs["HostConfig"]
+    assert limits["Memory"] == limits["MemorySwap"] == 2 * 1024**3
+    assert limits["PidsLimit"] == 512
+    assert limits["ShmSize"] == 256 * 1024**2
+    assert limits["NetworkMode"] == "none"
+    assert limits["ReadonlyRootfs"] is True
+    assert not limits["Privileged"]
+    assert not limits["PortBindings"]
+    # A fork bomb meets its limit, and the desktop goes on.
+    bomb = "import os\nfor _ in range(3000):\n  try:\n    if not os.fork(): import time; time.sleep(20)\n"
+    bomb += "  except OSError as error: print(error.strerror); break\n"
+    result = shared_desktop.exec(["python3", "-c", bomb], timeout=5)
+    assert b"Resource temporarily unavailable" in result.stdout
+    assert shared_desktop.screenshot().startswith(b"\x89PNG")
+
+
+def test_host_side_is_closed_to_others(shared_desktop: Desktop) -> None:
+    home = registry.Home(shared_desktop.name)
+    for path in (registry.state_dir(), home.path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(home.control_socket.stat().st_mode) == 0o600
+    keeper = home.read()
+    assert keeper is not None
+    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    assert f"pid={keeper.keeper_pid}," not in listening
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can pretend to be another user")
+def test_another_user_is_refused_by_the_keeper(shared_desktop: Desktop, tmp_path: Path) -> None:
+    home = registry.Home(shared_desktop.name)
+    # Root opens the directories' doors to show that the keeper itself checks who calls.
+    modes = [(path, path.stat().st_mode) for path in (registry.state_dir(), home.path.parent, home.path)]
+    try:
+        for path, mode in [*modes, (home.control_socket, 0o600)]:
+            path.chmod(0o777)
+        pid = os.fork()
+        if pid == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(5)
+            sock.connect(str(home.control_socket))
+            try:
+                sock.sendall(b'{"op": "record"}\n')
+                answer = sock.recv(1000)
+            except OSError:
+                answer = b""
+            os._exit(0 if answer == b"" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        for path, mode in [*modes, (home.control_socket, 0o600)]:
+            path.chmod(stat.S_IMODE(mode))
