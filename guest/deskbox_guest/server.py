@@ -42,6 +42,7 @@ class Call:
         self._stream = stream
         self._incoming: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._answered = False
 
     def cancelled(self) -> bool:
         return self._stop.is_set()
@@ -55,6 +56,7 @@ class Call:
             raise Disconnected
 
     def respond(self, head: dict[str, Any], payload: bytes = b"", *, end: bool = True) -> None:
+        self._answered = True
         self._connection.respond(self._stream, head, payload, end=end)
 
     def send(self, data: bytes) -> None:
@@ -65,7 +67,11 @@ class Call:
         self._connection.end(self._stream)
 
     def fail(self, fault: Fault) -> None:
-        self.respond({"fault": {"kind": fault.kind, "message": fault.message, "data": fault.data}})
+        """Answer with a fault; break the answer off if it has begun, so that nobody waits for its end."""
+        if self._answered:
+            self._connection.reset(self._stream)
+        else:
+            self.respond({"fault": {"kind": fault.kind, "message": fault.message, "data": fault.data}})
 
     # Called by the connection's reader.
     def feed(self, data: bytes | None) -> None:
@@ -171,6 +177,12 @@ class Connection:
         with contextlib.suppress(OSError):
             with self._lock:
                 self._endpoint.end(stream)
+            self._outbox.flush()
+
+    def reset(self, stream: int) -> None:
+        with contextlib.suppress(OSError):
+            with self._lock:
+                self._endpoint.reset(stream)
             self._outbox.flush()
 
     def consumed(self, stream: int, count: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from deskbox_guest import browser, files, protocol, run, view
 from deskbox_guest.protocol import Fault
-from deskbox_guest.server import Call, Handler
+from deskbox_guest.server import Call, Disconnected, Handler
 from deskbox_guest.x11.desktop import X11Desktop
 
 HOME = "/home/user"
@@ -94,7 +94,7 @@ class Services:
         file, size, mode = files.open_for_read(str(call.head["path"]))
         with file:
             call.respond({"size": size, "mode": mode}, end=False)
-            while data := file.read(_CHUNK):
+            for data in files.read_exactly(file, size):
                 call.send(data)
         call.end()
 
@@ -109,24 +109,22 @@ class Services:
         call.respond({}, end=False)
 
         def from_viewer() -> None:
-            with contextlib.suppress(Exception):  # either way the viewer is gone, and x11vnc sees it
+            with contextlib.suppress(OSError, Disconnected):  # either way the viewer is gone
                 for data in call.payload():
                     sock.sendall(data)
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
-        thread = threading.Thread(target=from_viewer, daemon=True)
-        thread.start()
+        threading.Thread(target=from_viewer, daemon=True).start()
         try:
-            while data := sock.recv(_CHUNK):
-                call.send(data)
+            with contextlib.suppress(ConnectionResetError):  # x11vnc died: an end like any other
+                while data := sock.recv(_CHUNK):
+                    call.send(data)
             call.end()
         finally:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-            process.terminate()
-            process.wait()
-            sock.close()
+            view.close_view(sock, process)
 
 
 @contextlib.contextmanager

@@ -5,17 +5,18 @@
              ├─ agent      started again when it ends
              └─ Firefox    started once, with the first page: what people close stays closed
 
-The X socket exists before the X server does: the session makes it and hands it over, as systemd would, and the
-message bus's too. So nobody waits for anybody: all programs start at once, and what they say waits in the
-sockets' queues.
+The X socket exists before the X server does: the session makes it and hands it over, as systemd would, and
+the message bus's too. So nobody waits for anybody: all programs start at once, and what they say waits in
+the sockets' queues.
 
 Environment: DESKBOX_SIZE (WIDTHxHEIGHT, pixels), DESKBOX_URL (the first page; empty: no browser),
-DESKBOX_SOCKET (which the agent dials). The agent finds there, besides: DESKBOX_AGENT_START (counts its starts,
-from 1), DESKBOX_BOOT_TIME (of the session's start, seconds of time.monotonic), DESKBOX_BOOT_ID.
+DESKBOX_SOCKET (which the agent dials). The agent finds there, besides: DESKBOX_AGENT_START (counts its
+starts, from 1), DESKBOX_BOOT_TIME (of the session's start, seconds of time.monotonic), DESKBOX_BOOT_ID.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -60,7 +61,7 @@ class Settings:
         width, height = (int(match[1]), int(match[2])) if match else (0, 0)
         if not (MIN_SIZE[0] <= width <= MAX_SIZE[0] and MIN_SIZE[1] <= height <= MAX_SIZE[1]):
             smallest, largest = (f"{w}x{h}" for w, h in (MIN_SIZE, MAX_SIZE))
-            raise ValueError(f"DESKBOX_SIZE is {size!r}; it must be WIDTHxHEIGHT, from {smallest} to {largest}")
+            raise ValueError(f"DESKBOX_SIZE is {size!r} and must be WIDTHxHEIGHT, {smallest} to {largest}")
         url = os.environ.get("DESKBOX_URL", browser.START_PAGE)
         if url:
             browser.check_url(url)
@@ -69,7 +70,7 @@ class Settings:
 
 @dataclass
 class Program:
-    """One program of the desktop. `prepare` gives the environment to add, at each start."""
+    """One program of the desktop. `extra` gives the environment that the n-th start adds."""
 
     name: str
     argv: list[str]
@@ -191,7 +192,7 @@ class Session:
 
 
 def _listen(path: Path) -> socket.socket:
-    """A listening socket at `path`; in the place of one that nobody listens on any more, never of a live one."""
+    """A listening socket at `path`; it replaces one that nobody listens on any more, never a live one."""
     if path.exists():
         with socket.socket(socket.AF_UNIX) as probe:
             try:
@@ -254,10 +255,8 @@ def _reap(program: Program) -> int:
 def _kill(program: Program, number: signal.Signals) -> None:
     """Signal a program and what it has started, as far as that has not left its process group."""
     if program.pid:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def _wait_for_end(programs: list[Program], seconds: float) -> None:

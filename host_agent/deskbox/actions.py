@@ -25,7 +25,8 @@ from deskbox.keys import chord
 BUTTONS = {"left": 1, "wheel": 2, "right": 3, "back": 8, "forward": 9}
 WHEEL_UP, WHEEL_DOWN, WHEEL_LEFT, WHEEL_RIGHT = 4, 5, 6, 7
 
-# Screen pixels that a page moves for one notch of the wheel in the guest's Firefox, both axes.
+# Screen pixels that a page moves for one notch of the wheel in the guest's Firefox, on both axes and whatever
+# its font: the image's preferences `mousewheel.*` say so, and the conformance tests measure it.
 PIXELS_PER_NOTCH = 48
 
 MAX_TEXT = 20_000  # characters of one type action

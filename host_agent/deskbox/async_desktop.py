@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from deskbox import calls, launcher, registry
+from deskbox import actions, calls, launcher, registry
 from deskbox.calls import Call, ExecResult, ImageFormat, Region, Size, StepOutcome
 from deskbox.control import Control
 from deskbox.desktop import CANCELLED, EXEC_GRACE, OBSERVER, STREAM_TIMEOUT, open_control
@@ -116,7 +116,7 @@ class AsyncDesktop:
         return await self._call(calls.step(script, settle, frame, timeout), cancelled)
 
     async def type_text(self, text: str, *, cancelled: Callable[[], bool] | None = None) -> None:
-        await self.step(calls.type_script(text), cancelled=cancelled)
+        await self.step(actions.type_script(text), cancelled=cancelled)
 
     async def open_url(self, url: str) -> None:
         await self._call(calls.open_url(url))

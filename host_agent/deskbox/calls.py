@@ -6,7 +6,6 @@ Pure, and shared by `Desktop` and `AsyncDesktop`, which only differ in how they 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -74,10 +73,6 @@ def frame(region: Region | None, image_size: Size | None, format: ImageFormat, c
     if image_size is not None and (image_width < 1 or image_height < 1):
         raise InvalidInput(f"image size {image_size} is not one: give a width and height of at least 1")
     return Frame(x, y, width, height, image_width, image_height, format, cursor)
-
-
-def type_script(text: str) -> str:
-    return f"type -- {shlex.quote(text)}"
 
 
 def held() -> Call[Held]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from deskbox import calls, launcher, registry
+from deskbox import actions, calls, launcher, registry
 from deskbox.calls import Call, ExecResult, ImageFormat, Region, Size, StepOutcome
 from deskbox.control import Control
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
@@ -135,7 +135,7 @@ class Desktop:
 
     def type_text(self, text: str, *, cancelled: Callable[[], bool] | None = None) -> None:
         """Type `text` into the focused window, exactly; "\\n" is Return and "\\t" is Tab."""
-        self.step(calls.type_script(text), cancelled=cancelled)
+        self.step(actions.type_script(text), cancelled=cancelled)
 
     def open_url(self, url: str) -> None:
         """Show a page in the guest's browser, which is started if it does not run."""

@@ -85,6 +85,11 @@ class _Planner:
         self._rest = NO_REST
         x, y, width, height = self.geometry.crop
         image_width, image_height = self.geometry.image
+        if image_width > width or image_height > height:
+            raise InvalidInput(
+                f"an image of {image_width}x{image_height} can't show more than the {width}x{height} pixels "
+                "of its part of the screen; choose an image of at most that size"
+            )
         self.frame = Frame(x, y, width, height, image_width, image_height, format="png")
 
     def begin(self, member: str, action: Any) -> Plan:
@@ -113,7 +118,8 @@ class DesktopComputerDriver:
     """Fulfils `openai.ComputerDriver` with a desktop.
 
     image_size  width and height of the image that the model sees and points into; default: the size of what
-                it shows, or the largest image of that shape that reaches the model unscaled (see `geometry`)
+                it shows, or the largest image of that shape that reaches the model unscaled (see `geometry`);
+                never larger than what it shows
     crop        the part of the screen to show: x, y, width, height in screen pixels; default: all of it
     settle      how quiet the screen must be before a screenshot; None takes it at once
 

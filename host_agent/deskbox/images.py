@@ -67,7 +67,7 @@ def ensure_docker_image(client: docker.DockerClient, progress: Progress, *, fres
             progress("adding the agent to the image")
             context = {PurePosixPath("Dockerfile"): _recipe_files()["guest.Dockerfile"].read_bytes()}
             context |= {PurePosixPath("site") / name: data for name, data in site_packages(progress).items()}
-            _docker_build(client, context, tag, {"BASE": base}, recipe, lambda line: None)
+            _docker_build(client, context, tag, {"BASE": base}, recipe, "none", lambda line: None)
         return tag
 
 
@@ -84,7 +84,7 @@ def build_docker(client: docker.DockerClient, stock: str, progress: Progress) ->
     context = {PurePosixPath(name): path.read_bytes() for name, path in _recipe_files().items()}
     started = time.monotonic()
     progress(f"building the guest's root from the image {stock}")
-    _docker_build(client, context, tag, {"BASE": stock}, recipe, progress)
+    _docker_build(client, context, tag, {"BASE": stock}, recipe, "bridge", progress)
     progress(f"built {tag} in {time.monotonic() - started:.0f} s")
     return tag
 
@@ -137,7 +137,9 @@ def site_packages(progress: Progress) -> dict[PurePosixPath, bytes]:
     files = _agent_sources()
     for wheel in _wheels(progress):
         with zipfile.ZipFile(wheel) as archive:
-            files |= {PurePosixPath(name): archive.read(name) for name in archive.namelist() if name[-1] != "/"}
+            files |= {
+                PurePosixPath(name): archive.read(name) for name in archive.namelist() if name[-1] != "/"
+            }
     return files
 
 
@@ -261,7 +263,12 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
     environment = {**os.environ, "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
     with target.open("wb") as output, log.open("w") as log_file:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, text=True, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         assert process.stderr is not None
         failure = ""
@@ -353,6 +360,7 @@ def _docker_build(
     tag: str,
     arguments: dict[str, str],
     recipe: str,
+    network: str,
     progress: Progress,
 ) -> None:
     with tempfile.TemporaryFile() as file:
@@ -364,6 +372,7 @@ def _docker_build(
             tag=tag,
             buildargs=arguments,
             labels={LABEL: recipe},
+            network_mode=network,
             rm=True,
             forcerm=True,
             decode=True,
@@ -376,7 +385,9 @@ def _docker_build(
                 progress(line)
 
 
-def _write_tar(file: io.BufferedIOBase | tempfile._TemporaryFileWrapper[bytes], files: Mapping[PurePosixPath, bytes]) -> None:
+def _write_tar(
+    file: io.BufferedIOBase | tempfile._TemporaryFileWrapper[bytes], files: Mapping[PurePosixPath, bytes]
+) -> None:
     """Files as root would have made them: the modes and owners of a checkout are no part of the recipe."""
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name in sorted(files):

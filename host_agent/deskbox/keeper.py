@@ -54,7 +54,12 @@ class Keeper:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.end, f"the keeper got {number.name}")
         if tie is not None:
-            loop.add_reader(tie, self.end, "its owner ended")
+
+            def untie() -> None:
+                loop.remove_reader(tie)  # a closed pipe stays readable
+                self.end("its owner ended")
+
+            loop.add_reader(tie, untie)
         listeners = [
             self._listen(self._home.guest_socket, 0o666, self._take_guest),
             self._listen(self._home.control_socket, 0o600, self._take_client),
@@ -97,11 +102,13 @@ class Keeper:
         backend = self._backend = await asyncio.to_thread(backends.create, record.backend)
         record.keeper_pid = os.getpid()
         if not adopt:
-            await asyncio.to_thread(backend.prepare, self._status.progress)
-            self._status.progress("Starting the guest")
-            began = time.monotonic()
             spec = backends.GuestSpec(
-                record.name, record.size, record.url, self._home.guest_dir, registry.state_id()
+                name=record.name,
+                size=record.size,
+                url=record.url,
+                socket_dir=self._home.guest_dir,
+                owner=registry.state_id(),
+                image=record.image,
             )
             guest = await asyncio.to_thread(backend.start, spec)
             record.guest_id, record.guest_facts = guest.id, guest.facts
@@ -142,7 +149,12 @@ class Keeper:
         for spare in self._spares:
             spare.close()
         if self._backend is not None:
-            await asyncio.to_thread(self._backend.stop_named, self._record.name, registry.state_id())
+            try:
+                await asyncio.to_thread(self._backend.stop_named, self._record.name, registry.state_id())
+            except Exception:
+                # Without its record nobody would find the guest again: `deskbox down` can try later.
+                traceback.print_exc()
+                return
         self._home.remove()
 
     # --- the guest's connections --------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -59,15 +58,18 @@ def launch(
     if lock is None:
         raise Refused(f"desktop {home.name!r} runs already: attach to it, or stop it first")
     try:
+        image = backends.create(backend).prepare(progress)
         if home.exists():
             raise Refused(
                 f"desktop {home.name!r} has lost its keeper: attach to it, or clear it away with "
                 f"`deskbox down {home.name}`"
             )
+        progress("Starting the guest")
         home.create()
-        home.write(
-            DesktopRecord(name=home.name, backend=backend, size=size, url=url or "", created=time.time())
+        record = DesktopRecord(
+            name=home.name, backend=backend, size=size, url=url or "", image=image, created=time.time()
         )
+        home.write(record)
         return _start_keeper(home, lock, adopt=False, detach=detach, progress=progress)
     finally:
         home.unlock(lock)
@@ -114,9 +116,10 @@ def _start_keeper(
                 cwd="/",
             )
     except BaseException:
-        home.remove()
         for fd in (status_read, status_write, tie_read, tie_write):
             os.close(fd)
+        if not adopt:
+            home.remove()
         raise
     os.close(status_write)
     os.close(tie_read)
@@ -127,14 +130,23 @@ def _start_keeper(
         # Also Ctrl-C: a start that was given up leaves nothing.
         os.close(tie_write)
         if not adopt:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            process.wait(registry.STOP_TIMEOUT)
+            _end(process)
+            if home.exists():  # the keeper was gone before it could clean up
+                registry.reap(home)
         raise
     if detach:
         os.close(tie_write)
         return Keeping(home, None, process)
     return Keeping(home, tie_write, process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(registry.STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _wait_ready(home: Home, status: TextIO, progress: backends.Progress) -> None:

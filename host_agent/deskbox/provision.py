@@ -349,9 +349,6 @@ def stop_engine() -> bool:
         if _runs_containers():
             return False
         process.end(_ENGINE_STOP_S)
-        # containerd does not remove these when it ends.
-        for socket in Path("/var/run/docker/containerd").glob("*.sock*"):
-            socket.unlink(missing_ok=True)
     _record_file().unlink(missing_ok=True)
     _log_file().unlink(missing_ok=True)
     return ours

@@ -45,6 +45,7 @@ class DesktopRecord(BaseModel):
     backend: str
     size: tuple[int, int]
     url: str
+    image: str = ""
     created: float  # seconds since the epoch
     state: Literal["starting", "running"] = "starting"
     timings_ms: dict[str, float] = {}
@@ -204,7 +205,7 @@ def stop(name: str) -> bool:
         time.sleep(0.01)  # a lock can be polled, or waited for without a limit
     try:
         if home.exists():
-            _reap(home)
+            reap(home)
     finally:
         home.unlock(lock)
     return True
@@ -220,7 +221,7 @@ def stop_all() -> list[str]:
     return stopped
 
 
-def _reap(home: Home) -> None:
+def reap(home: Home) -> None:
     """Clear away what a dead keeper left. The caller holds the lock."""
     record = home.read()
     if record is not None:

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,9 @@ def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
 
 
 @pytest.fixture
-def own(launch: Callable[..., Desktop]) -> Iterator[Desktop]:
+def own(launch: Callable[..., Desktop]) -> Desktop:
     """A desktop of the test's own, which may be broken."""
-    yield launch("broken", url="about:blank")
+    return launch("broken", url="about:blank")
 
 
 def test_agent_killed_in_the_middle_of_a_drag(own: Desktop) -> None:
@@ -129,7 +129,7 @@ def test_control_is_free_again_when_its_owner_is_killed(launch: Callable[..., De
         pass
     try:
         owner = subprocess.Popen(
-            [sys.executable, "-c", "from deskbox import Desktop; d = Desktop.attach('lent'); print(1); input()"],
+            [sys.executable, "-c", "import deskbox; d = deskbox.Desktop.attach('lent'); print(1); input()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

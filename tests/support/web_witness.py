@@ -12,6 +12,7 @@ from typing import Any
 
 from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled
+from deskbox_guest.protocol import Settle
 
 SOURCES = Path(__file__).parent.parent / "witness"
 PORT = 8765
@@ -101,6 +102,7 @@ def web_witness(desktop: Desktop) -> Iterator[WebWitness]:
         assert desktop.exec(["python3", "-c", LISTENING, str(PORT)]).exit_code == 0
         desktop.open_url(f"http://127.0.0.1:{PORT}/")
         witness.clear()  # answers once the page is there
+        desktop.step(settle=Settle())  # and a page takes clicks only once it is painted
         yield witness
     finally:
         ended.set()

@@ -152,6 +152,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     stand_ins: dict[str, dict[str, Any]] = {
         "desktop": {"Desktop": desktop_class(world)},
+        "backends": {
+            "resolve": lambda name: "docker",
+            "create": lambda name: SimpleNamespace(
+                prepare=lambda progress: world.calls.append(("prepare", name))
+            ),
+        },
         "launcher": {"DEFAULT_SIZE": (1280, 800)},
         "registry": {
             "list_desktops": lambda: world.infos,
@@ -180,7 +186,7 @@ def document(result: Result) -> Any:
 
 # --- the frame -------------------------------------------------------------------------------------------
 COMMANDS = (
-    *("up", "ls", "down", "shot", "windows", "view", "do", "type", "key", "open"),
+    *("up", "ls", "down", "image", "shot", "windows", "view", "do", "type", "key", "open"),
     *("exec", "cp", "drill", "run", "doctor"),
 )
 HEAVY = ("openai", "docker", "PIL", "h2", "websockets", "deskbox.desktop")
@@ -351,6 +357,11 @@ def test_up_refuses_what_the_running_desktop_is_not(world: World) -> None:
     assert document(result)["error"]["kind"] == "refused"
     assert "1280x800" in document(result)["error"]["message"]
     assert world.calls == []
+
+
+def test_image_prepares_the_backend(world: World) -> None:
+    assert document(call("image", "--setup", "--json"))["backend"] == "docker"
+    assert world.calls == [("ensure_host", True), ("prepare", "docker")]
 
 
 def test_ls(world: World) -> None:

@@ -165,6 +165,12 @@ def test_the_geometry_is_checked_when_the_driver_is_made() -> None:
         AsyncDesktopComputerDriver(AsyncRecordedDesktop(RecordedDesktop()), (4000, 3000))
 
 
+@pytest.mark.parametrize("image_size", [(1281, 800), (1280, 801), (320, 801)])
+def test_an_image_is_no_larger_than_what_it_shows(image_size: tuple[int, int]) -> None:
+    with pytest.raises(InvalidInput, match="at most that size"):
+        DesktopComputerDriver(RecordedDesktop(), image_size)
+
+
 def test_a_large_screen_gets_an_image_that_the_model_can_take() -> None:
     driver = DesktopComputerDriver(RecordedDesktop(size=(3840, 2160)))
     assert driver.geometry.image == (2048, 1152)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from deskbox import copying
 from deskbox.errors import InvalidInput, Refused
 from deskbox_guest import files

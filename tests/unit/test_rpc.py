@@ -21,7 +21,7 @@ from deskbox.rpc.channel import CallCancelled, Channel
 from deskbox.rpc.outcome import Disconnected
 from deskbox_guest import protocol
 from deskbox_guest.protocol import Fault
-from deskbox_guest.server import Call, Connection
+from deskbox_guest.server import Call, Connection, Handler
 
 BLOB = secrets.token_bytes(9_000_000)
 
@@ -63,7 +63,7 @@ class Guest:
             found = scanner.feed(sock.recv(4096))
         sock.sendall(b"bytes of a connection that is gone" + protocol.hello_reply(secrets.token_bytes(16)))
         sock.sendall(protocol.hello_reply(found[0]))
-        handlers = {
+        handlers: dict[str, Handler] = {
             "/echo": self.echo,
             "/pipe": self.pipe,
             "/blob": self.blob,

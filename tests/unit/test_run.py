@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from deskbox_guest import protocol
 from deskbox_guest.protocol import EXEC_EXIT, EXEC_STDERR, EXEC_STDOUT, Exec, Fault
 from deskbox_guest.run import run

@@ -17,7 +17,7 @@ from Xlib.error import BadWindow
 from Xlib.protocol import event
 
 from deskbox_guest.x11.display import Link
-from deskbox_guest.x11.drain import ClientWatch, SocketDiag
+from deskbox_guest.x11.drain import ClientWatch, FamilyWatch, SocketDiag
 from deskbox_guest.x11.windows import client_pid
 
 # For clients that can't be watched in any way (other machines, other users): a pause that is long enough for
@@ -26,6 +26,12 @@ UNWATCHED_PAUSE_S = 0.05
 
 # Between two looks at a client that is watched through the kernel.
 _LOOK_AGAIN_S = 0.0005
+
+# Between two looks at all processes of an application: longer than a message between two of them takes.
+_FAMILY_LOOK_S = 0.0025
+
+# Between two looks whether the window is still there while its application is waited for.
+_LOOK_AT_FOCUS_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -81,26 +87,57 @@ class Barrier:
         return now is not None and now.toplevel == focus.toplevel
 
     def wait(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
-        """Wait until the application has handled what it was sent; False if `timeout` seconds pass, or
-        `cancelled()`, before that is known."""
+        """Wait until the application has handled what it was sent.
+
+        False if that is not known when `timeout` seconds have passed, when `cancelled()`, or when the keys no
+        longer go to that application window.
+        """
         if focus.pings:
-            return self._ping(focus, timeout, cancelled)
+            serial = self._send_ping(focus)
+            return self._wait(focus, lambda: self._answered == serial, 0.025, timeout, cancelled)
         client = self._client(focus)
         if client is None:
             self._link.sync()
-            self._link.pump_until(lambda: False, UNWATCHED_PAUSE_S, cancelled)
+            self._wait(focus, lambda: False, UNWATCHED_PAUSE_S, UNWATCHED_PAUSE_S, cancelled)
             return not cancelled()
-        return self._watch(client, timeout, cancelled)
+        # When the first answer is here the server has done what we asked, when the second is, it has also
+        # sent the client its events: it does so between two requests of ours.
+        self._link.sync()
+        self._link.sync()
+        return self._wait(focus, client.idle, _LOOK_AGAIN_S, timeout, cancelled)
+
+    def wait_family(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> None:
+        """Wait until the application and the processes it works with have nothing to do, or `timeout`."""
+        if self.wait(focus, timeout, cancelled) and focus.pid:
+            self._wait(focus, FamilyWatch(focus.pid).quiet, _FAMILY_LOOK_S, timeout, cancelled)
 
     def handled(self, focus: Focus) -> bool:
-        """Whether a `wait` for the same focus that timed out would be over by now: a look, no new ping."""
+        """Whether a `wait` that timed out need not go on: a look, no new ping."""
+        if not self.has_focus(focus):
+            return True
         if focus.pings:
             self._link.pump()
             return self._answered == self._serial
         client = self._client(focus)
         return client is None or client.idle()
 
-    def _ping(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
+    def _wait(
+        self,
+        focus: Focus,
+        done: Callable[[], bool],
+        every: float,
+        timeout: float,
+        cancelled: Callable[[], bool],
+    ) -> bool:
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0 and not cancelled():
+            if self._link.pump_until(done, min(left, _LOOK_AT_FOCUS_S), cancelled, every):
+                return True
+            if not self.has_focus(focus):
+                return False
+        return False
+
+    def _send_ping(self, focus: Focus) -> int:
         self._serial = self._serial % 0x7FFFFFFF + 1
         window = self._link.window(focus.toplevel)
         ping = self._link.atom("_NET_WM_PING")
@@ -110,32 +147,20 @@ class Barrier:
             data=(32, [ping, self._serial, focus.toplevel, 0, 0]),
         )
         window.send_event(message, event_mask=X.NoEventMask)
-        serial = self._serial
-        return self._link.pump_until(lambda: self._answered == serial, timeout, cancelled)
+        return self._serial
+
+    def _client(self, focus: Focus) -> ClientWatch | None:
+        """None if the client can't be watched."""
+        if not focus.pid or not self._server_pid:
+            return None
+        client = ClientWatch(self._diag, focus.pid, self._server_pid)
+        return client if client.possible else None
 
     def _client_message(self, message: Any) -> None:
         if message.client_type == self._link.atom("WM_PROTOCOLS"):
             data = message.data[1]
             if data[0] == self._link.atom("_NET_WM_PING"):
                 self._answered = data[1]
-
-    def _client(self, focus: Focus) -> ClientWatch | None:
-        if not focus.pid or not self._server_pid:
-            return None
-        client = ClientWatch(self._diag, focus.pid, self._server_pid)
-        return client if client.possible else None
-
-    def _watch(self, client: ClientWatch, timeout: float, cancelled: Callable[[], bool]) -> bool:
-        # When the first answer is here the server has done what we asked, when the second is, it has also
-        # sent the client its events: it does so between two requests of ours.
-        self._link.sync()
-        self._link.sync()
-        deadline = time.monotonic() + timeout
-        while not client.idle():
-            if time.monotonic() >= deadline or cancelled():
-                return False
-            time.sleep(_LOOK_AGAIN_S)  # no event tells it
-        return True
 
     def _toplevel(self, window: Any) -> Any:
         """The nearest ancestor that the window manager manages, else the one right below the root."""

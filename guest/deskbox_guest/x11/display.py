@@ -92,8 +92,13 @@ class Link:
             if handler is not None:
                 handler(event)
 
-    def pump_until(self, done: Callable[[], bool], timeout: float, cancelled: Callable[[], bool]) -> bool:
-        """Hand out events until `done()`; False if `timeout` seconds pass or `cancelled()` first."""
+    def pump_until(
+        self, done: Callable[[], bool], timeout: float, cancelled: Callable[[], bool], every: float = 0.025
+    ) -> bool:
+        """Hand out events until `done()`; False if `timeout` seconds pass or `cancelled()` first.
+
+        Both are asked after each event, and every `every` seconds when there is none.
+        """
         deadline = time.monotonic() + timeout
         while True:
             self.pump()
@@ -102,7 +107,7 @@ class Link:
             left = deadline - time.monotonic()
             if left <= 0 or cancelled():
                 return False
-            self.pump(min(left, 0.025))
+            self.pump(min(left, every))
 
     def _note_error(self, error: XError, _request: object) -> None:
         if not isinstance(error, _VANISHED):

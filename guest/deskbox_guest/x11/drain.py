@@ -1,8 +1,8 @@
 """Whether an X client has read and handled everything that the server sent it, asked of the kernel.
 
 The ping that toolkits answer is unknown to xterm, Tk and other old ones. A client with nothing left to do
-sleeps, no byte waits in its socket, and it is not the server's answer that it sleeps for: the server sleeps as
-well and has no byte to read from it. `sock_diag` tells the bytes to anyone, `/proc` who sleeps.
+sleeps, no byte waits in its socket, and it is not the server's answer that it sleeps for: the server sleeps,
+too, and has no byte to read from it. `sock_diag` tells the bytes to anyone, `/proc` who sleeps.
 """
 
 from __future__ import annotations
@@ -93,6 +93,29 @@ class ClientWatch:
         return _sleep(self._client) == before
 
 
+class FamilyWatch:
+    """Watches a process and all its descendants.
+
+    A browser answers a ping while the process that shows the page still has the keys. Nothing tells when that
+    one is done with them; but until then some main thread runs, or will in a moment.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pids = _family(pid)
+        self._last: list[bytes] | None = None
+        self._same = 0
+
+    def quiet(self) -> bool:
+        """True if no main thread has run in the time between this call and the last `LOOKS` ones."""
+        now = [_main_thread(pid) for pid in self._pids]
+        asleep = all(state.startswith(b"S") for state in now if state)
+        self._same = self._same + 1 if asleep and now == self._last else 0
+        self._last = now
+        return self._same >= self.LOOKS
+
+    LOOKS = 2
+
+
 def _sockets_of(pid: int) -> list[int]:
     inodes = []
     with suppress(OSError):
@@ -121,3 +144,26 @@ def _sleep(pid: int) -> dict[str, bytes] | None:
     except OSError:
         return None
     return switches
+
+
+def _main_thread(pid: int) -> bytes:
+    """Its state's letter and how often it was switched to; nothing if it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            found = _STATUS.search(status.read())
+            return found[1] + found[2] if found else b""
+    except OSError:
+        return b""
+
+
+def _family(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                parent = int(stat.read().rpartition(b") ")[2].split()[1])
+                children.setdefault(parent, []).append(int(name))
+    family = [pid]
+    for member in family:
+        family += children.get(member, [])
+    return family

@@ -17,7 +17,7 @@ from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.held import buttons_down, held, keys_down, pointer
 from deskbox_guest.x11.keyboard import Keyboard
-from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, name_of
+from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, may_move_focus, name_of
 from deskbox_guest.x11.script import (
     ButtonDown,
     ButtonUp,
@@ -35,10 +35,9 @@ from deskbox_guest.x11.typing import Typist, pause
 
 WHEEL = range(4, 8)  # the buttons that stand for the notches of a wheel, which have no duration
 
-# Pressed and released: events keep their order, so toolkits need no time in between. But jwm, and any window
-# manager that takes the first click on a window to raise it, holds back the pointer until it has decided; and
-# programs that poll the pointer instead of reading events see nothing that is shorter than their frame.
-CLICK_HOLD_S = 0.008
+# From press to release of a click. Events keep their order, so toolkits need no time; but X counts time in
+# milliseconds, and the two should not have the same.
+CLICK_HOLD_S = 0.002
 
 # While a button is down a move goes in steps of at most this many pixels: the first step that is farther
 # away than the drag threshold (3 px in Tk, 4 in Qt's style hints, 8 in GTK and Firefox) starts the drag, and
@@ -55,6 +54,10 @@ DRAG_DWELL_S = 0.06
 # How long the end of a script waits for the application to have handled it. A busy one is left to the wait
 # for a quiet screen.
 FINAL_BARRIER_S = 0.25
+
+# How long the keys after a shortcut wait for it to have done its work: Firefox shows `ctrl+l` to the page's
+# process before it moves the focus to the address bar, and the text that follows would go to the page.
+SHORTCUT_S = 0.25
 
 # How long a click may take to move the keyboard focus to the window that was clicked.
 FOCUS_S = 0.15
@@ -76,6 +79,7 @@ class Engine:
         self._unfinished: Focus | None = None  # where the last script's keys may still wait to be handled
         self._dragged = False  # the pointer has moved since a button went down
         self._clicked = False  # the window manager may be moving the focus
+        self._shortcut = False  # the application may be moving the focus
 
     def close(self) -> None:
         self._barrier.close()
@@ -91,7 +95,7 @@ class Engine:
         self._layout = None
         self._check(commands)
         self._buttons = set(buttons_down(self._link))
-        self._dragged = self._clicked = False
+        self._dragged = False
         output: list[str] = []
         ended = False
         try:
@@ -135,15 +139,13 @@ class Engine:
             case Click(button, repeat, delay):
                 self._click(button, repeat, delay, cancelled)
             case Key(chords, delay):
-                self._await_focus(cancelled)
                 self._chords(chords, delay, cancelled)
             case KeyDown(chord):
-                self._await_focus(cancelled)
                 self._key_down(chord, cancelled)
             case KeyUp(chord):
                 self._key_up(chord, cancelled)
             case Type(text, delay):
-                self._await_focus(cancelled)
+                self._await_effects(cancelled)
                 self._type(text, delay, cancelled)
             case Sleep(seconds):
                 self._link.sync()
@@ -164,7 +166,7 @@ class Engine:
         self._await_focus(cancelled)
         focus = self._barrier.focus()
         handled = focus is None or self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
-        self._unfinished = None if handled else focus
+        self._unfinished = None if handled else focus  # `busy` finds out if it is gone
 
     # --- pointer -----------------------------------------------------------------------------------------
 
@@ -210,6 +212,15 @@ class Engine:
             if button not in WHEEL:
                 pause(CLICK_HOLD_S, cancelled)
             self._button(X.ButtonRelease, button)
+
+    def _await_effects(self, cancelled: Callable[[], bool]) -> None:
+        """Before keys: let what came before them move the focus where it will."""
+        self._await_focus(cancelled)
+        if self._shortcut:
+            self._shortcut = False
+            focus = self._barrier.focus()
+            if focus is not None:
+                self._barrier.wait_family(focus, SHORTCUT_S, cancelled)
 
     def _await_focus(self, cancelled: Callable[[], bool]) -> None:
         """After a click, wait until the window under the pointer has got the focus, if it takes any.
@@ -287,6 +298,7 @@ class Engine:
                 pause(delay, cancelled)
             if cancelled():
                 return
+            self._await_effects(cancelled)
             strokes = self._strokes(chord, cancelled)
             shift = self._shift_for(chord, strokes)
             self._press_all(strokes, shift)
@@ -294,7 +306,13 @@ class Engine:
                 self._key(X.KeyRelease, stroke.keycode)
             if shift:
                 self._key(X.KeyRelease, shift)
+            self._note_shortcut(chord)
         self._give_back(self._on_spares.keys() - held_before, cancelled)
+
+    def _note_shortcut(self, chord: Sequence[int]) -> None:
+        held = self._keyboard.held_modifiers() & ~X.ShiftMask
+        if held or any(may_move_focus(keysym) for keysym in chord):
+            self._shortcut = True
 
     def _shift_for(self, chord: Sequence[int], strokes: Sequence[Stroke]) -> int:
         """The keycode of the Shift to press along with a chord such as `plus`; 0 if none is needed."""
@@ -310,6 +328,7 @@ class Engine:
             self._key(X.KeyPress, stroke.keycode)
 
     def _key_down(self, chord: Sequence[int], cancelled: Callable[[], bool]) -> None:
+        self._await_effects(cancelled)
         strokes = self._strokes(chord, cancelled)
         shift = self._shift_for(chord, strokes)
         if shift:

@@ -16,6 +16,9 @@ SHIFT_L = 0xFFE1
 RETURN = 0xFF0D
 TAB = 0xFF09
 _KEYPAD = range(0xFF80, 0xFFBE)
+_FUNCTION_KEYS = range(0xFFBE, 0xFFE1)
+_COMMAND_MODIFIERS = range(0xFFE3, 0xFFEF)  # Control, Meta, Alt, Super and Hyper; Caps_Lock does no harm
+_DIALOG_KEYS = ("Return", "KP_Enter", "Tab", "ISO_Left_Tab", "Escape", "Menu")
 
 _KEYSYM_GROUPS = (
     *("miscellany", "latin1", "latin2", "latin3", "latin4", "greek", "cyrillic", "arabic", "hebrew", "thai"),
@@ -77,6 +80,12 @@ def name_of(keysym: int) -> str:
     if keysym & 0xFF000000 == 0x01000000:
         return f"U{keysym & 0xFFFFFF:04X}"
     return _names_by_keysym().get(keysym, f"0x{keysym:x}")
+
+
+def may_move_focus(keysym: int) -> bool:
+    """Whether pressing it may hand the keyboard to another window or field: a shortcut, Tab, Return, F6."""
+    named = any(keysym == _names()[name] for name in _DIALOG_KEYS)
+    return named or keysym in _FUNCTION_KEYS or keysym in _COMMAND_MODIFIERS
 
 
 def keysym_of_character(character: str) -> int:

@@ -19,6 +19,7 @@ class GuestSpec:
     url: str  # the page that the browser opens with; "": the start page
     socket_dir: Path  # a directory of the host; the guest sees it read-only as /rpc and dials /rpc/guest.sock
     owner: str  # tells this state directory's guests from another's
+    image: str  # what `prepare` returned
 
     def environment(self) -> dict[str, str]:
         """What the guest's session is told; see `deskbox_guest.session`."""
@@ -37,13 +38,16 @@ class Guest:
 
 
 class Backend(ABC):
-    """Blocking; the keeper calls it in threads."""
+    """All methods block; the keeper calls them in threads."""
 
     name: str
 
     @abstractmethod
-    def prepare(self, progress: Progress) -> None:
-        """Make what every start needs, such as the image. May take minutes; says so through `progress`."""
+    def prepare(self, progress: Progress) -> str:
+        """Make the image that guests start from, if it is missing, and return its name.
+
+        May take minutes, and says so through `progress`; interrupted, it leaves nothing half made.
+        """
 
     @abstractmethod
     def start(self, spec: GuestSpec) -> Guest:

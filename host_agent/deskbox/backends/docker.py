@@ -38,10 +38,9 @@ class DockerBackend(Backend):
 
     def __init__(self) -> None:
         self._client = connect()
-        self._image = ""
 
-    def prepare(self, progress: Progress) -> None:
-        self._image = images.ensure_docker_image(self._client, progress)
+    def prepare(self, progress: Progress) -> str:
+        return images.ensure_docker_image(self._client, progress)
 
     def start(self, spec: GuestSpec) -> Guest:
         limits = Limits()
@@ -57,7 +56,7 @@ class DockerBackend(Backend):
 
     def _start(self, spec: GuestSpec, limits: Limits) -> Guest:
         container: Any = self._client.containers.create(
-            self._image,
+            spec.image,
             name=f"deskbox-{spec.name}-{secrets.token_hex(4)}",
             hostname="deskbox",
             labels={LABEL: spec.name, OWNER_LABEL: spec.owner},

@@ -108,6 +108,7 @@ _FILES, _MODEL, _HELP = "Commands and files", "Let a model act", "When something
 app.command(rich_help_panel=_LIVES)(lifecycle.up)
 app.command(rich_help_panel=_LIVES)(lifecycle.ls)
 app.command(rich_help_panel=_LIVES)(lifecycle.down)
+app.command(rich_help_panel=_LIVES)(lifecycle.image)
 app.command(rich_help_panel=_LOOK)(look.shot)
 app.command(rich_help_panel=_LOOK)(look.windows)
 app.command(rich_help_panel=_LOOK)(look.view)

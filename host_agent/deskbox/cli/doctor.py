@@ -73,7 +73,8 @@ def _examine(info: DesktopInfo) -> list[Finding]:
         return [Finding(info.name, "answer", False, str(error), restart)]
 
     painted = _has_content(image)
-    seen = f"it shows {len(windows)} windows" if painted else "it shows a single colour"
+    count = "1 window" if len(windows) == 1 else f"{len(windows)} windows"
+    seen = f"there is a picture, with {count}" if painted else "it shows a single colour"
     adopted = "; its keeper had ended, and a new one has taken over" if info.state == "orphaned" else ""
     return [
         Finding(info.name, "answer", True, f"it answers in {answered:.0f} ms{adopted}", ""),
@@ -99,5 +100,5 @@ def _has_content(png: bytes) -> bool:
     from PIL import Image
 
     with Image.open(BytesIO(png)) as image:
-        # The limit of 1: any second color makes it None.
+        # The limit of 1: any second colour makes it None.
         return image.convert("RGB").getcolors(1) is None

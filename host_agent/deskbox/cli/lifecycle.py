@@ -1,4 +1,4 @@
-"""`up`, `ls` and `down`: a desktop's life."""
+"""`up`, `ls`, `down` and `image`: a desktop's life, and what it is made from."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     from deskbox.registry import DesktopInfo
 
 
+BackendOption = Annotated[
+    Literal["docker", "auto"] | None,
+    typer.Option(help="What runs the desktop; auto takes what this machine has.", show_default="auto"),
+]
+SetupOption = Annotated[
+    bool, typer.Option("--setup", help="First install on this machine what is missing (root or sudo).")
+]
+
+
 def up(
     name: NameOption = "default",
-    backend: Annotated[
-        Literal["docker", "auto"] | None,
-        typer.Option(help="What runs the desktop; auto takes what this machine has.", show_default="auto"),
-    ] = None,
+    backend: BackendOption = None,
     size: Annotated[
         Size | None,
         typer.Option(
@@ -31,9 +37,7 @@ def up(
         ),
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The page that Firefox shows.")] = None,
-    setup: Annotated[
-        bool, typer.Option("--setup", help="First install on this machine what is missing (root or sudo).")
-    ] = False,
+    setup: SetupOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a desktop and wait until it is usable.
@@ -194,12 +198,13 @@ def down(
     as_json: JsonOption = False,
 ) -> None:
     """Stop a desktop, or all, and remove all that belongs to it."""
-    from deskbox import registry
+    from deskbox import provision, registry
 
     if everything and which is not None:
         raise typer.BadParameter("--all stops every desktop: give it no NAME.")
     if everything:
         stopped = registry.stop_all()
+        provision.stop_engine()
     else:
         stopped = [which or name or "default"]
         if not registry.stop(stopped[0]):
@@ -218,3 +223,19 @@ def _absent(name: str) -> Exception:
     return Refused(
         f"there is no desktop {name!r}; " + (f"there are: {there}" if there else "there is none at all")
     )
+
+
+def image(backend: BackendOption = None, setup: SetupOption = False, as_json: JsonOption = False) -> None:
+    """Build what desktops are started from, unless it is there. `up` does the same when it needs to."""
+    from deskbox import backends, provision
+
+    started = time.monotonic()
+    chosen = backends.resolve(backend or "auto")
+    with output.progress() as progress:
+        provision.ensure_host(progress, install=setup)
+        backends.create(chosen).prepare(progress)
+    seconds = time.monotonic() - started
+    if as_json:
+        output.print_json({"backend": chosen, "seconds": seconds})
+    else:
+        typer.echo(f"The image for {chosen} is ready, after {seconds:.1f} s.")

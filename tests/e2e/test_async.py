@@ -1,0 +1,77 @@
+"""The async desktop on a real guest: the same answers as the blocking one, and clean cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from PIL import Image
+
+from deskbox import registry
+from deskbox.async_desktop import AsyncDesktop
+from deskbox.desktop import Desktop
+from deskbox.errors import Cancelled, InvalidInput, Refused, Unavailable
+from deskbox_guest.protocol import Held
+
+
+@pytest.fixture
+async def desktop() -> AsyncIterator[AsyncDesktop]:
+    async with await AsyncDesktop.launch("awaited", url="about:blank") as desktop:
+        yield desktop
+    assert registry.find("awaited") is None
+
+
+async def test_every_call(desktop: AsyncDesktop) -> None:
+    assert (await desktop.step("mousemove 12 34")).result.pointer == (12, 34)
+    image = Image.open(io.BytesIO(await desktop.screenshot(region=(0, 0, 640, 400), image_size=(320, 200))))
+    assert image.size == (320, 200)
+    await desktop.write_file("note.txt", "grüße 日本".encode())
+    assert await desktop.read_file("note.txt") == "grüße 日本".encode()
+    pieces: list[bytes] = []
+    result = await desktop.exec(
+        ["sh", "-c", "cat; echo err >&2; exit 3"], stdin=b"in", on_output=lambda _, data: pieces.append(data)
+    )
+    assert (result.exit_code, result.stdout, result.stderr) == (3, b"in", b"err\n")
+    assert sorted(b"".join(pieces)) == sorted(b"inerr\n")
+    assert [window.app for window in await desktop.windows()] == ["firefox-esr"]
+    assert (await desktop.facts()).agent_start == 1
+    with pytest.raises(InvalidInput):
+        await desktop.step("fly")
+    with pytest.raises(Refused, match="nowhere"):
+        await desktop.exec(["nowhere"])
+    with pytest.raises(Unavailable, match="driven by"):
+        Desktop.attach("awaited")
+    async with await AsyncDesktop.attach("awaited", observe=True) as observer:
+        with pytest.raises(Refused, match="observer"):
+            await observer.type_text("x")
+
+
+async def test_a_cancelled_task_holds_nothing(desktop: AsyncDesktop) -> None:
+    drag = "mousemove 100 300 keydown shift mousedown 1 " + "mousemove 1100 500 mousemove 100 300 " * 40
+    task = asyncio.create_task(desktop.step(drag))
+    await asyncio.sleep(0.3)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await desktop.held_inputs() == Held()
+    cancel_at = time.monotonic() + 0.3
+    with pytest.raises(Cancelled):
+        await desktop.step("sleep 20", cancelled=lambda: time.monotonic() > cancel_at)
+    assert time.monotonic() - cancel_at < 0.2
+    # The event loop goes on while the guest works.
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    await desktop.step("sleep 0.5")
+    ticking.cancel()
+    assert ticks > 20
