@@ -1,11 +1,11 @@
 """The guest's image: one recipe (`images/`), built once and kept by the hash of what it was built from.
 
-    recipe ──mmdebstrap──▶ rootfs-<hash>.tar ──docker import──▶ deskbox/base:<hash> ──thin layer──▶ deskbox/guest:<hash>
-    recipe ──docker build on a stock Debian image──────────────▶ deskbox/base:<hash>
+    recipe ──mmdebstrap──▶ rootfs-<hash>.tar ──docker import──▶ deskbox/base:<hash>
+    recipe ──docker build on a stock Debian image─────────────▶ deskbox/base:<hash>
+    deskbox/base:<hash> ──thin layer: the agent and its wheels─▶ deskbox/guest:<hash>
 
-The root holds Debian's packages and the overlay and takes a minute; the thin layer holds the agent and takes
-a second. Everything is written under another name first and renamed, and one lock admits one builder at a time,
-so an image that exists is whole.
+The root takes a minute, the thin layer a second. Everything is written under another name first and then
+renamed, and a lock admits one builder at a time: an archive or image that exists is whole.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import docker
 from docker.errors import ImageNotFound
@@ -41,6 +42,13 @@ GUEST_REPOSITORY = "deskbox/guest"
 LABEL = "deskbox.recipe"  # on both images; its value is the hash that the tag shortens
 
 _SPACE_NEEDED = 2_500_000_000  # bytes: the root while it is built, and its archive
+_APT_SETTINGS = (
+    "Acquire::http::Proxy",
+    "Acquire::https::Proxy",
+    "Acquire::https::CAInfo",
+    "Acquire::Check-Valid-Until",
+    "Acquire::Check-Date",
+)
 _LOCK_FILE = "guest-requirements.lock"
 _GUEST_ONLY = {"guest.Dockerfile", _LOCK_FILE}  # files of the recipe that only the thin layer depends on
 
@@ -72,7 +80,7 @@ def ensure_docker_image(client: docker.DockerClient, progress: Progress, *, fres
 
 
 def build_rootfs(progress: Progress, *, fresh: bool = False) -> Path:
-    """Return the cached archive of the guest's root (tar, without the agent), building it if it is missing."""
+    """Return the cached archive of the guest's root (a tar, without the agent), built if it is missing."""
     with _lock(progress):
         return _rootfs(progress, recipe_hash(), fresh)
 
@@ -113,7 +121,7 @@ def prune(client: docker.DockerClient, progress: Progress) -> None:
 
 # --- what an image is made of ----------------------------------------------------------------------------
 def recipe_hash() -> str:
-    """What the root is built from: every file of the recipe, its mode bit for execution, and the architecture."""
+    """What the root is built from: the recipe's files, the release and the architecture."""
     digest = hashlib.sha256(f"{platform.machine()} {SUITE}\n".encode())
     for name, path in _recipe_files().items():
         if name not in _GUEST_ONLY:
@@ -206,14 +214,14 @@ def _rootfs(progress: Progress, recipe: str, fresh: bool) -> Path:
         return target
     if shutil.which("mmdebstrap") is None:
         raise Refused(
-            "The guest's image can't be built because mmdebstrap is not installed: install it "
-            "(`apt-get install mmdebstrap`), or set DESKBOX_BASE_IMAGE to a stock Debian 13 image to build from."
+            "The guest's image can't be built because mmdebstrap is not installed: run "
+            "`apt-get install mmdebstrap`, or set DESKBOX_BASE_IMAGE to a Debian 13 image to build from."
         )
     free = shutil.disk_usage(cache_dir()).free
     if free < _SPACE_NEEDED:
         raise Refused(
-            f"The guest's image can't be built: {cache_dir()} has {free / 1e9:.1f} GB free and the build needs "
-            f"{_SPACE_NEEDED / 1e9:.1f} GB; free some space or set DESKBOX_CACHE_DIR to another disk."
+            f"The guest's image can't be built: {cache_dir()} has {free / 1e9:.1f} GB free and the build "
+            f"needs {_SPACE_NEEDED / 1e9:.1f} GB; free some or set DESKBOX_CACHE_DIR to another disk."
         )
     started = time.monotonic()
     progress("building the guest's root with mmdebstrap (about a minute)")
@@ -304,8 +312,8 @@ def debian_sources(progress: Progress) -> list[str]:
             found = _debian_mirrors(aside)
     if "Debian" not in found:
         raise Refused(
-            "The guest's image can't be built with mmdebstrap because apt on this machine knows no Debian mirror: "
-            "add one to /etc/apt, or set DESKBOX_BASE_IMAGE to a stock Debian 13 image to build from."
+            "The guest's image can't be built because apt on this machine knows no Debian mirror: add one to "
+            "/etc/apt, or set DESKBOX_BASE_IMAGE to a Debian 13 image to build from."
         )
     lines = [f"deb {found['Debian']} {SUITE} main"]
     if "Debian-Security" in found:
@@ -329,10 +337,8 @@ def _debian_mirrors(options: list[str]) -> dict[str, str]:
 
 def _apt_options() -> list[str]:
     """This machine's apt settings for reaching its mirrors: without them the mirrors may not answer."""
-    wanted = ("Acquire::http::Proxy", "Acquire::https::Proxy", "Acquire::https::CAInfo")
-    wanted += ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
     dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True).stdout
-    return [line.rstrip(";") for line in dump.splitlines() if line.startswith(wanted)]
+    return [line.rstrip(";") for line in dump.splitlines() if line.startswith(_APT_SETTINGS)]
 
 
 # --- docker ----------------------------------------------------------------------------------------------
@@ -385,9 +391,7 @@ def _docker_build(
                 progress(line)
 
 
-def _write_tar(
-    file: io.BufferedIOBase | tempfile._TemporaryFileWrapper[bytes], files: Mapping[PurePosixPath, bytes]
-) -> None:
+def _write_tar(file: IO[bytes], files: Mapping[PurePosixPath, bytes]) -> None:
     """Files as root would have made them: the modes and owners of a checkout are no part of the recipe."""
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name in sorted(files):

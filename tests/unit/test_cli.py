@@ -165,7 +165,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             "stop_all": stop_all,
             "find": find,
         },
-        "provision": {"ensure_host": ensure_host, "check_host": lambda: world.checks},
+        "provision": {
+            "ensure_host": ensure_host,
+            "check_host": lambda: world.checks,
+            "stop_engine": lambda: world.calls.append(("stop_engine",)),
+        },
     }
     for name, members in stand_ins.items():
         module = ModuleType(f"deskbox.{name}")
@@ -397,7 +401,7 @@ def test_down_all(world: World) -> None:
     world.run("a")
     world.run("b")
     assert document(call("down", "--all", "--json")) == {"stopped": ["a", "b"]}
-    assert world.named("stop", "stop_all") == [("stop_all",), ("stop_all",)]
+    assert world.named("stop", "stop_all", "stop_engine") == [("stop_all",), ("stop_engine",)] * 2
 
 
 # --- shot, windows, view ---------------------------------------------------------------------------------

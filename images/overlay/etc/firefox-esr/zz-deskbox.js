@@ -55,6 +55,12 @@ pref("full-screen-api.transition-duration.enter", "0 0");
 pref("full-screen-api.transition-duration.leave", "0 0");
 pref("full-screen-api.warning.timeout", 0);
 
+// One notch of the wheel is 48 CSS pixels on both axes, whatever is below the pointer.
+pref("mousewheel.system_scroll_override.enabled", false);
+pref("mousewheel.min_line_scroll_amount", 40);
+pref("mousewheel.default.delta_multiplier_x", 120);
+pref("mousewheel.default.delta_multiplier_y", 40);
+
 // A small machine without a graphics card: paint in software, few processes, nothing on "disk".
 pref("browser.cache.disk.enable", false);
 pref("dom.ipc.processCount", 2);
