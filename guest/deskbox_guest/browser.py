@@ -16,15 +16,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from deskbox_guest.protocol import Fault
 
+if TYPE_CHECKING:  # the session imports this module and has no time for the X library
+    from deskbox_guest.x11.display import Link
+
 START_PAGE = "file:///usr/share/deskbox/start.html"
 MAX_URL = 64 * 1024  # bytes: what surely fits on a command line
-HAND_OVER_TIMEOUT = 15.0  # seconds; it takes 0.1 s, and 2 s when Firefox has to be read from disk
+OPEN_WITHIN = 20.0  # seconds; it takes 0.1 s, and a few when Firefox has to start on a loaded machine
 
-_ACCEPTED = "a URL must begin with http://, https://, file:/// or data:, or be about:blank"
+_ACCEPTED = "a URL must begin with http://, https:// or file:///, or be about:blank"
 
 
 def profile() -> Path:
@@ -70,17 +74,86 @@ def open_url(url: str) -> None:
     Returns once a Firefox has the URL, not when the page is loaded.
     Raises Fault("refused") as `check_url` does, Fault("interrupted") if Firefox did not take it in time.
     """
+    from deskbox_guest.x11.display import Link
+
     check_url(url)
-    process = launch(url)
-    if not _was_taken(process):
-        process.kill()
-        process.wait()
+    deadline = time.monotonic() + OPEN_WITHIN
+    link = Link()
+    try:
+        while True:
+            owner = _steady_owner(link, deadline)
+            process = launch(url)
+            if not _ended_well(process, deadline):
+                threading.Thread(target=process.wait, name="firefox", daemon=True).start()
+                return  # it has become the Firefox
+            # Handed over; but a Firefox whose last window was being closed has taken the URL to its grave.
+            if owner is not None and _steady_owner(link, deadline) == owner:
+                return
+    finally:
+        link.close()
+
+
+def _steady_owner(link: Link, deadline: float) -> int | None:
+    """The running Firefox, once it has a window: without one it is still starting, or about to end."""
+    while True:
+        owner = _lock_owner(profile())
+        if owner is None or not _is_firefox(owner):
+            return None
+        if _has_window(link, owner):
+            return owner
+        _check(deadline)
+        _wait_for_end(owner, 0.02)
+
+
+def _ended_well(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait until the started process has handed its URL over (True) or has become the Firefox (False)."""
+    # The end of a process is an event; that it has locked the profile shows only in the profile.
+    while not _wait_for_end(process.pid, 0.02):
+        if _lock_owner(profile()) == process.pid:
+            return False
+        if time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            _check(deadline)
+    status = process.wait()
+    if status:
+        raise Fault("interrupted", f"Firefox did not start: it ended with exit code {status}")
+    return True
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
         raise Fault(
             "interrupted",
-            f"Firefox did not take the URL within {HAND_OVER_TIMEOUT:.0f} s: it may be hanging; end it "
+            f"Firefox did not take the URL within {OPEN_WITHIN:.0f} s and may be hanging: end it "
             "(`pkill -9 firefox`) and open the URL again",
         )
-    threading.Thread(target=process.wait, name="firefox", daemon=True).start()
+
+
+def _wait_for_end(pid: int, seconds: float) -> bool:
+    """True if the process has ended, or does within that time."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def _has_window(link: Link, pid: int) -> bool:
+    from Xlib.error import XError
+
+    from deskbox_guest.x11.windows import client_pid
+
+    windows = link.cardinals(link.root, "_NET_CLIENT_LIST")
+    try:
+        return any(client_pid(link, window) == pid for window in windows)
+    except XError:  # one of them went away meanwhile
+        return False
 
 
 def check_url(url: str) -> None:
@@ -92,30 +165,12 @@ def check_url(url: str) -> None:
     except ValueError:
         parts = urlsplit("")
     where = {"http": parts.netloc, "https": parts.netloc, "file": not parts.netloc and parts.path}
-    if not where.get(parts.scheme, parts.scheme == "data"):
+    if not where.get(parts.scheme):
         raise Fault("refused", f"can't open {_shortened(url)}: {_ACCEPTED}")
     if not url.isprintable() or " " in url:
         raise Fault("refused", f"can't open {_shortened(url)}: write spaces and control characters %-encoded")
     if len(url.encode()) > MAX_URL:
         raise Fault("refused", f"can't open a URL of {len(url.encode())} bytes: at most {MAX_URL} are taken")
-
-
-def _was_taken(process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the started process has handed its URL over, which ends it, or has become the Firefox."""
-    deadline = time.monotonic() + HAND_OVER_TIMEOUT
-    ended = os.pidfd_open(process.pid)
-    try:
-        poll = select.poll()
-        poll.register(ended, select.POLLIN)
-        while time.monotonic() < deadline:
-            # The end of a process is an event; that it has locked the profile shows only in the profile.
-            if poll.poll(20):
-                return process.wait() == 0
-            if _lock_owner(profile()) == process.pid:
-                return True
-    finally:
-        os.close(ended)
-    return False
 
 
 def _shortened(url: str) -> str:

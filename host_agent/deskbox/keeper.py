@@ -110,7 +110,7 @@ class Keeper:
                 owner=registry.state_id(),
                 image=record.image,
             )
-            guest = await asyncio.to_thread(backend.start, spec)
+            guest = await _to_the_end(backend.start, spec)
             record.guest_id, record.guest_facts = guest.id, guest.facts
         self._home.write(record)
         ended = asyncio.create_task(asyncio.to_thread(backend.wait, record.guest_id))
@@ -338,6 +338,19 @@ def _is_dead(connection: socket.socket) -> bool:
     except OSError:
         return True
     return True
+
+
+async def _to_the_end(
+    start: Callable[[backends.GuestSpec], backends.Guest], spec: backends.GuestSpec
+) -> backends.Guest:
+    """Start in a thread. If we are cancelled meanwhile, wait all the same: what it made must be found."""
+    starting = asyncio.create_task(asyncio.to_thread(start, spec))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(DeskboxError):
+            await starting
+        raise
 
 
 async def _lines(connection: socket.socket) -> AsyncIterator[dict[str, Any]]:

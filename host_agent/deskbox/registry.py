@@ -216,7 +216,11 @@ def stop_all() -> list[str]:
     stopped = [name for name in _names() if stop(name)]
     with contextlib.suppress(Unavailable):
         stopped += backends.remove_strays(state_id())
-    with contextlib.suppress(OSError):
+    for lock_file in _desktops().glob("*.lock"):  # of starts that were killed before they made anything
+        home = Home(lock_file.stem)
+        if (lock := home.lock()) is not None:
+            home.unlock(lock)
+    with contextlib.suppress(OSError):  # another process may be starting a desktop
         _desktops().rmdir()
     return stopped
 

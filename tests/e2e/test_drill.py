@@ -37,6 +37,14 @@ def traces(desktop: Desktop) -> tuple[list[int], list[str], list[str]]:
     return sorted(window.id for window in desktop.windows()), sorted(files), ours
 
 
+def assert_left_as(before: tuple[list[int], list[str], list[str]], desktop: Desktop) -> None:
+    """The guest kills a program within moments of the call for it."""
+    deadline = time.monotonic() + 2
+    while (after := traces(desktop)) != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert after == before
+
+
 def only(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the drill one run long: each takes some 11 seconds."""
     plan = drill.plan
@@ -60,7 +68,7 @@ def test_the_drill_is_verified_in_every_view_and_leaves_nothing(desktop: Desktop
     assert time.monotonic() - started < 60
     assert [each.planned.loop for each in report.passes] == ["toolset", "runner", "runner"]
     assert [each.outcome.usage.complete for each in report.passes] == [False, True, True]
-    assert traces(desktop) == before
+    assert_left_as(before, desktop)
 
 
 # --- a record that is wrong, whatever the model says --------------------------------------------------------
@@ -180,7 +188,7 @@ def test_a_cancelled_drill_leaves_nothing(desktop: Desktop) -> None:
     stop: list[bool] = []
     with pytest.raises(Cancelled):
         run_drill(desktop, on_event=lambda event: stop.append(True), cancelled=lambda: len(stop) > 8)
-    assert traces(desktop) == before
+    assert_left_as(before, desktop)
     assert not desktop.held_inputs()
 
 

@@ -22,7 +22,7 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled, Interrupted, InvalidInput, Refused, Unavailable
 from deskbox_guest.protocol import Frame, Held, Settle
 
-LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 2000
+LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 400
 # Some ten seconds of a paced drag: back and forth over the screen with the button down.
 LONG_DRAG = "mousemove 100 300 keydown shift mousedown 1 " + "mousemove 1100 500 mousemove 100 300 " * 40
 LONG_DRAG += "mouseup 1 keyup shift"

@@ -30,7 +30,7 @@ SUBSET = (
 )
 
 MAX_COMMANDS = 10_000
-MAX_TEXT = 100_000  # characters in one `type`
+MAX_TEXT = 20_000  # characters in one `type`
 MAX_REPEAT = 1_000  # clicks in one `click`
 MAX_DELAY_MS = 10_000
 MAX_SLEEP_S = 60.0

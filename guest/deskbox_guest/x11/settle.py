@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from PIL import ImageChops
@@ -31,11 +32,11 @@ CARET_WIDTH, CARET_HEIGHT = 3, 64
 # What repeats in a place up to this large is a spinner, a clock, an icon; beyond, it is the content.
 SMALL_WIDTH, SMALL_HEIGHT = 160, 160
 
-# Changes in one place after which it is said to repeat.
-REPEATS = 3
+# Changes at even intervals after which a place is said to repeat. Fewer may be the steps of one effect.
+REPEATS = 6
 
-# A large place that has repeated for this long won't stop for us.
-ANIMATION_S = 1.0
+# What has kept changing for this long, never pausing for longer than that, won't stop for us.
+ANIMATION_S, ANIMATION_PAUSE_S = 1.0, 0.1
 
 
 @dataclass
@@ -57,13 +58,14 @@ class _Spot:
         self.times.append(now)
 
     def repeats(self, now: float, least: float) -> bool:
-        """Whether it has changed at even intervals for `least` seconds, and goes on doing so."""
-        if len(self.times) < REPEATS or now - self.times[0] < least:
+        """Whether it has changed for `least` seconds, lately at even intervals, and goes on doing so."""
+        latest = self.times[-REPEATS:]
+        if len(latest) < REPEATS or now - self.times[0] < least:
             return False
-        gaps = [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
+        gaps = [after - before for before, after in pairwise(latest)]
         # Looks come every LOOK_S, so a gap is known no better than that.
         even = max(gaps) <= 2 * min(gaps) + 2 * LOOK_S
-        return even and now - self.times[-1] <= max(gaps) + 2 * LOOK_S
+        return even and now - latest[-1] <= max(gaps) + 2 * LOOK_S
 
 
 class Activity:
@@ -83,22 +85,29 @@ class Activity:
 
     def verdict(self, now: float, busy: bool = False) -> Verdict | None:
         """None to wait on. `busy`: something else says that the screen will still change."""
-        quiet = self._settle.quiet
-        if not busy and now - max([self._start, *self._last_changes(now)]) >= quiet:
+        times = self._changes_that_count(now)
+        if not busy and now - max(times, default=self._start) >= self._settle.quiet:
             return "settled"
         if now - self._start >= self._settle.cap:
             return "cap"
-        large = [spot for spot in self._spots if not _small(spot.box)]
-        if not busy and any(spot.repeats(now, max(ANIMATION_S, quiet)) for spot in large):
+        if not busy and _keeps_changing(times, now):
             return "animating"
         return None
 
-    def _last_changes(self, now: float) -> list[float]:
-        """When each place that counts changed last."""
-        return [spot.times[-1] for spot in self._spots if not self._ignored(spot, now)]
+    def _changes_that_count(self, now: float) -> list[float]:
+        """When anything changed that we wait for."""
+        return sorted(time for spot in self._spots if not self._ignored(spot, now) for time in spot.times)
 
     def _ignored(self, spot: _Spot, now: float) -> bool:
         return _caret(spot.box) or (_small(spot.box) and spot.repeats(now, self._settle.quiet))
+
+
+def _keeps_changing(times: Sequence[float], now: float) -> bool:
+    last = [time for time in times if now - time <= ANIMATION_S + ANIMATION_PAUSE_S]
+    moments = [*last, now]
+    return now - moments[0] >= ANIMATION_S and all(
+        after - before <= ANIMATION_PAUSE_S for before, after in pairwise(moments)
+    )
 
 
 def _area(box: Box) -> int:

@@ -105,7 +105,7 @@ def run(
     else:
         console.print(f"{outcome.steps} steps, {outcome.usage}.", markup=False)
         if saved is not None:
-            console.print(f"Last screenshot: {saved}", markup=False)
+            console.print(f"Last screenshot: {saved}", markup=False, soft_wrap=True)
         if outcome.status != "done":
             output.complain(outcome.error)
     codes = {"done": output.DONE, "cancelled": output.STOPPED}
