@@ -23,8 +23,14 @@ install() {
     set -- env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends \
         -o DPkg::Lock::Timeout=300 "$@"
     # In a fresh system the package lists may be missing, and in any other they may be old.
-    $as_root "$@" >/dev/null 2>&1 || { $as_root apt-get update --quiet=2 && $as_root "$@" >/dev/null; }
+    quietly $as_root "$@" || { quietly $as_root apt-get update --quiet=2; quietly $as_root "$@"; } || {
+        say "$said"
+        exit 1
+    }
 }
+
+# What a command says matters only if it fails.
+quietly() { said=$("$@" 2>&1); }
 
 installed() {
     dpkg-query --show --showformat='${Status}\n' "$1" 2>/dev/null | grep -q '^install ok installed$'

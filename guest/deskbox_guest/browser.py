@@ -9,10 +9,13 @@ Whoever closed or killed Firefox gets it back with `open_url`, or with the butto
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -28,6 +31,7 @@ START_PAGE = "file:///usr/share/deskbox/start.html"
 MAX_URL = 64 * 1024  # bytes: what surely fits on a command line
 OPEN_WITHIN = 20.0  # seconds; it takes 0.1 s, and a few when Firefox has to start on a loaded machine
 
+_SEED = Path("/usr/share/deskbox/profile")  # made when the image was built
 _ACCEPTED = "a URL must begin with http://, https:// or file:///, or be about:blank"
 
 
@@ -43,7 +47,8 @@ def command(url: str = START_PAGE) -> list[str]:
 def prepare_profile() -> None:
     """Make the profile, and free it from the lock of a Firefox that was killed."""
     folder = profile()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.exists():
+        _plant(folder)
     owner = _lock_owner(folder)
     # After a restart of the guest the number in the lock may have become another program's.
     if owner is not None and not _is_firefox(owner):
@@ -175,6 +180,20 @@ def check_url(url: str) -> None:
 
 def _shortened(url: str) -> str:
     return repr(url if len(url) <= 100 else url[:97] + "...")
+
+
+def _plant(folder: Path) -> None:
+    """Make the profile from the image's seed: what Firefox has compiled there need not be compiled again."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as half_made:
+        new = Path(half_made) / "profile"
+        if _SEED.exists():
+            shutil.copytree(_SEED, new)
+        else:
+            new.mkdir()
+        new.chmod(0o700)
+        with contextlib.suppress(FileExistsError, NotADirectoryError):
+            new.rename(folder)
 
 
 def _lock_owner(folder: Path) -> int | None:

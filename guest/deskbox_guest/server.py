@@ -7,7 +7,6 @@ one, so that a spare is always ready. Nothing in the guest listens.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import socket
 import threading
@@ -237,17 +236,3 @@ class Dialer:
             Connection(sock, self._handlers, self._pool).serve(rest)
         finally:
             self._slots.release()
-
-
-def main() -> None:
-    """Run the agent: release what a dead one left pressed, then answer the host."""
-    from deskbox_guest.services import Services
-    from deskbox_guest.x11.desktop import X11Desktop
-
-    desktop = X11Desktop()
-    desktop.release_all()
-    Dialer(os.environ["DESKBOX_SOCKET"], Services(desktop).handlers()).run()
-
-
-if __name__ == "__main__":
-    main()

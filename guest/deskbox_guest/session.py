@@ -123,6 +123,9 @@ class Session:
             "XENVIRONMENT": "/etc/X11/Xresources.deskbox",
             # GTK would look for an accessibility bus that nothing here provides.
             "NO_AT_BRIDGE": "1",
+            # Without it Firefox ignores the setting of another server for its lists, and looks for Mozilla's.
+            "MOZ_REMOTE_SETTINGS_DEVTOOLS": "1",
+            "MOZ_CRASHREPORTER_DISABLE": "1",
         }
         screen = f"{settings.width}x{settings.height}x24"
         x_server = ["Xvfb", ":0", "-screen", "0", screen, "-nolisten", "tcp", "-noreset", "-dpi", "96"]
@@ -132,7 +135,7 @@ class Session:
         _X_LOCK.unlink(missing_ok=True)
         self._programs = [
             self._x_server,
-            Program("agent", [sys.executable, "-m", "deskbox_guest.server"], extra=self._agent_environment),
+            Program("agent", [sys.executable, "-m", "deskbox_guest.agent"], extra=self._agent_environment),
             Program("dbus", bus, listening=_listen(runtime / "bus")),
         ]
         if settings.url:

@@ -2,8 +2,12 @@
 
 Only three things: a Docker engine, mmdebstrap to build the guest's image, and noVNC's files to watch it. The
 engine is a service of the machine: where an init system runs, that starts it, and it stays. Where none runs
-(a container, a minimal machine) `dockerd` is started by hand; then we write down which process that is, and
-`stop_engine` ends it again, so that nothing is left that was not there before.
+(a container, a minimal machine) `dockerd` is started by hand; then we write down which process that is and
+where it keeps its sockets, and `stop_engine` ends it again, so that nothing is left that was not there.
+
+Whoever may use the engine can become root through it. A user who is not root and not in the group docker
+gets access to its socket by an access list, set through sudo: that works at once, in every shell, and is gone
+when the engine restarts, whereas a membership is for good and holds only from the next login on.
 """
 
 from __future__ import annotations
@@ -35,10 +39,15 @@ from deskbox.registry import state_dir
 Progress = Callable[[str], None]
 """Told one line of text at each step that takes a while."""
 
+_ENGINE_LAUNCH_S = 5.0  # until dockerd has written down its process
 _ENGINE_START_S = 60.0
 _ENGINE_STOP_S = 20.0
 _SOCKET = Path("/var/run/docker.sock")
 _PID_FILE = Path("/var/run/docker.pid")
+# Where an engine that we start keeps what it needs while it runs: not in the system's place, which may be in
+# use by another or hold what another left.
+_EXEC_ROOT = Path("/run/deskbox-engine")
+_SYSTEM_EXEC_ROOT = Path("/run/docker")
 # Where daemons and what they need are, though a user's PATH may not say so.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 _APT_WAIT = ("-o", "DPkg::Lock::Timeout=300")
@@ -69,10 +78,11 @@ def ensure_host(progress: Progress, install: bool) -> None:
     """
     if install:
         packages = missing_packages()
+        exec_root = None if _SYSTEM_EXEC_ROOT.exists() else _SYSTEM_EXEC_ROOT
         if packages:
             _apt_install(packages, progress)
         if "docker.io" in packages and not _has_init():
-            _adopt_engine()
+            _adopt_engine(exec_root)
     _ensure_engine(progress, install)
     if install and not _check_novnc().ok:
         try:
@@ -138,17 +148,19 @@ def _check_memory() -> Check:
 def missing_packages() -> list[str]:
     """The Debian packages that this host lacks; not noVNC's, which is unpacked instead of installed."""
     return choose_packages(
-        engine=probe_engine() != "absent",
+        engine=probe_engine(),
         root=os.geteuid() == 0,
         apparmor=_read("/sys/module/apparmor/parameters/enabled").startswith("Y"),
         has=lambda program: _which(program) != "",
     )
 
 
-def choose_packages(*, engine: bool, root: bool, apparmor: bool, has: Callable[[str], bool]) -> list[str]:
+def choose_packages(
+    *, engine: EngineState, root: bool, apparmor: bool, has: Callable[[str], bool]
+) -> list[str]:
     """Which packages a host lacks. `has` tells whether it has a program of that name."""
     packages = []
-    if not engine:
+    if engine == "absent":
         packages.append("docker.io")
         # With AppArmor in the kernel, Docker starts no container unless it can load its profile.
         if apparmor and not has("apparmor_parser"):
@@ -157,6 +169,8 @@ def choose_packages(*, engine: bool, root: bool, apparmor: bool, has: Callable[[
         packages.append("mmdebstrap")
     if not root and not has("newuidmap"):
         packages.append("uidmap")
+    if not root and engine not in ("running", "remote") and not has("setfacl"):
+        packages.append("acl")
     return packages
 
 
@@ -177,14 +191,18 @@ def _apt_install(packages: list[str], progress: Progress) -> None:
 
 def _run_as_root(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command as root, its error output kept. Raises Refused if we may not."""
-    prefix = ["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"]
-    if os.geteuid() != 0:
-        if not _which("sudo"):
-            text = " ".join(command)
-            raise Refused(f"This needs root, and there is no sudo: run `{text}` as root, then repeat.")
-        # sudo asks for a password on the terminal, where there is one.
-        prefix = ["sudo", *([] if sys.stdin.isatty() else ["--non-interactive"]), *prefix]
-    return subprocess.run([*prefix, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.run(_as_root(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _as_root(command: list[str]) -> list[str]:
+    whole = ["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", *command]
+    if os.geteuid() == 0:
+        return whole
+    if not _which("sudo"):
+        text = " ".join(command)
+        raise Refused(f"This needs root, and there is no sudo: run `{text}` as root, then repeat.")
+    # sudo asks for a password on the terminal, where there is one.
+    return ["sudo", *([] if sys.stdin.isatty() else ["--non-interactive"]), *whole]
 
 
 def _fetch_novnc(progress: Progress) -> None:
@@ -245,18 +263,22 @@ def probe_engine() -> EngineState:
 
 
 def _engine_fix(state: EngineState) -> str:
-    user = pwd.getpwuid(os.getuid()).pw_name
     where = os.environ.get("DOCKER_HOST", "")
     return {
         "running": "",
         "closed": (
-            f"Run `sudo usermod -aG docker {user}`, then `newgrp docker`, and repeat. Members of the group "
-            "docker can become root on this machine."
+            "Run `make up` or `deskbox up --setup`: with sudo, that opens it to you until it restarts. Or, "
+            f"for good, run `usermod -aG docker {_user()}` as root and log in again. Whoever may use it can "
+            "become root on this machine."
         ),
         "stopped": "Run `make up` or `deskbox up --setup`, or start it: `sudo systemctl start docker`.",
         "absent": "Run `make up` or `deskbox up --setup`, or `apt-get install docker.io` as root.",
         "remote": f"Start the engine at DOCKER_HOST={where}, or unset DOCKER_HOST.",
     }[state]
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
 
 
 def _ensure_engine(progress: Progress, install: bool) -> None:
@@ -265,24 +287,17 @@ def _ensure_engine(progress: Progress, install: bool) -> None:
         progress("starting the Docker engine")
         _start_engine()
         state = probe_engine()
+    if state == "closed" and install and _which("sudo"):
+        progress(f"opening the Docker engine to {_user()} until it restarts")
+        _run_as_root(["setfacl", "--modify", f"user:{os.getuid()}:rw", str(_SOCKET)])
+        state = probe_engine()
     if state != "running":
         raise Refused(f"No Docker engine can be used: {_ENGINE_FOUND[state]}. {_engine_fix(state)}")
 
 
 def _start_engine() -> None:
     if not _has_init():
-        if os.geteuid() != 0:
-            raise Refused(
-                "The Docker engine does not run, and there is no init system to start it: run `sudo dockerd` "
-                "in another terminal, or repeat this as root."
-            )
-        process = _start_dockerd()
-        _record(process.pid)
-        if not _engine_comes_up(process):
-            Process.of(process.pid).end(_ENGINE_STOP_S)
-            _record_file().unlink(missing_ok=True)
-            said = _last_words(_read(_log_file()))
-            raise Refused(f"dockerd does not start: {said}. All that it said is in {_log_file()}.")
+        _start_by_hand()
         return
     command = ["systemctl", "start", "docker"] if _has_systemd() else ["service", "docker", "start"]
     started = _run_as_root(command)
@@ -299,32 +314,64 @@ def _has_init() -> bool:
     return _has_systemd() or _read("/proc/1/comm").strip() in ("init", "openrc-init", "runit")
 
 
-def _start_dockerd() -> subprocess.Popen[bytes]:
+def _start_by_hand() -> None:
     """Start an engine that outlives us, in a session of its own."""
+    before = _written_down()
+    dockerd = [_which("dockerd"), "--exec-root", str(_EXEC_ROOT)]
     with _log_file().open("wb") as output:
-        return subprocess.Popen(
-            [_which("dockerd")],
+        launched = subprocess.run(
+            _as_root(["setsid", "--fork", *dockerd]),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd="/",
             env={**os.environ, "PATH": _PATH},
-            start_new_session=True,
         )
+    process = _appears_after(before) if launched.returncode == 0 else Process(0, 0)
+    engine = Engine(process.pid, process.started, str(_EXEC_ROOT))
+    _record(engine)
+    if not _engine_comes_up(process):
+        said = _last_words(_read(_log_file()))
+        _end(engine)
+        _record_file().unlink(missing_ok=True)
+        raise Refused(f"dockerd does not start: {said}. All that it said is in {_log_file()}.")
 
 
-def _adopt_engine() -> None:
-    """Without an init system, installing the package may start the engine by itself: it is ours too."""
+def _appears_after(before: Process) -> Process:
+    """The dockerd that we have started, which may be root's: known by what it writes down, once it does.
+
+    One that has ended already, if none appears.
+    """
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda process: process == before or not process.alive()),
+        wait=tenacity.wait_fixed(0.05),
+        stop=tenacity.stop_after_delay(_ENGINE_LAUNCH_S),
+        retry_error_callback=lambda _: Process(0, 0),
+    )
+    return retrying(_written_down)
+
+
+def _written_down() -> Process:
+    """The process of the file in which dockerd notes its own; it may have ended."""
     pid = _read(_PID_FILE).strip()
-    if pid.isdigit():
-        _record(int(pid))
+    return Process.of(int(pid)) if pid.isdigit() else Process(0, 0)
 
 
-def _engine_comes_up(process: subprocess.Popen[bytes] | None = None) -> bool:
+def _adopt_engine(exec_root: Path | None) -> None:
+    """Without an init system, installing the package may start the engine by itself: it is ours too.
+
+    `exec_root` is the directory that came with it, None if that was there before.
+    """
+    process = _written_down()
+    if process.alive():
+        _record(Engine(process.pid, process.started, str(exec_root or "")))
+
+
+def _engine_comes_up(process: Process | None = None) -> bool:
     """Wait until the engine answers, or refuses us; False if it does not come, or `process` has ended."""
 
     def waiting(state: EngineState) -> bool:
-        return state == "stopped" and (process is None or process.poll() is None)
+        return state == "stopped" and (process is None or process.alive())
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_result(waiting),
@@ -338,20 +385,32 @@ def _engine_comes_up(process: subprocess.Popen[bytes] | None = None) -> bool:
 def stop_engine() -> bool:
     """End the engine if it is one that was started by hand for us and no container runs in it.
 
-    Returns whether it was ended. Its images stay for the next time.
+    Returns whether it was ended. Its images stay for the next time. Raises Refused, with what to do, if we
+    may not end it.
     """
     try:
-        process = Process(**json.loads(_record_file().read_text()))
+        engine = Engine(**json.loads(_record_file().read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return False
-    ours = process.alive()
-    if ours:
-        if _runs_containers():
-            return False
-        process.end(_ENGINE_STOP_S)
+    ours = engine.process.alive()
+    if ours and _runs_containers():
+        return False
+    _end(engine)
     _record_file().unlink(missing_ok=True)
     _log_file().unlink(missing_ok=True)
     return ours
+
+
+def _end(engine: Engine) -> None:
+    """End an engine of ours; then nobody uses the sockets that it leaves in its directory."""
+    engine.process.end(_ENGINE_STOP_S)
+    if engine.process.alive():
+        raise Refused(f"The Docker engine still runs: end it with `sudo kill {engine.pid}`, then repeat.")
+    if engine.exec_root and Path(engine.exec_root).exists():
+        removed = _run_as_root(["rm", "--recursive", "--one-file-system", engine.exec_root])
+        if removed.returncode != 0:
+            said = _last_words(removed.stderr)
+            raise Refused(f"The Docker engine has ended, but {engine.exec_root} can't be removed: {said}.")
 
 
 def _runs_containers() -> bool:
@@ -362,6 +421,19 @@ def _runs_containers() -> bool:
         return bool(client.containers.list())
     finally:
         client.close()
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What is written down about an engine that runs because of us."""
+
+    pid: int
+    started: int  # as in Process
+    exec_root: str  # the directory that came with it and goes with it; "" if there is none
+
+    @property
+    def process(self) -> Process:
+        return Process(self.pid, self.started)
 
 
 @dataclass(frozen=True)
@@ -380,13 +452,21 @@ class Process:
 
     def end(self, within: float) -> None:
         """SIGTERM, on which dockerd ends its containerd and unmounts what it has mounted; then SIGKILL."""
-        if self.alive():
-            os.kill(self.pid, signal.SIGTERM)
-        deadline = time.monotonic() + within
-        while self.alive() and time.monotonic() < deadline:
-            time.sleep(0.05)  # it may not be our child: then there is no event to wait for
-        if self.alive():
-            os.kill(self.pid, signal.SIGKILL)
+        for number, patience in ((signal.SIGTERM, within), (signal.SIGKILL, 1.0)):
+            if self.alive():
+                _signal(self.pid, number)
+            deadline = time.monotonic() + patience
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.05)  # it may not be our child: then there is no event to wait for
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:  # it was started through sudo; a minimal system has no program `kill`
+        _run_as_root([sys.executable, "-c", f"import os; os.kill({pid}, {int(number)})"])
 
 
 def _start_ticks(pid: int) -> int:
@@ -395,8 +475,8 @@ def _start_ticks(pid: int) -> int:
     return int(fields[19]) if fields and fields[0] not in "ZX" else 0
 
 
-def _record(pid: int) -> None:
-    _record_file().write_text(json.dumps(asdict(Process.of(pid))))
+def _record(engine: Engine) -> None:
+    _record_file().write_text(json.dumps(asdict(engine)))
 
 
 def _record_file() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -301,6 +302,29 @@ def test_run_denies_a_safety_check_that_nobody_approves(approve: str, named: str
     assert "not approved: Is this the right page?" in ended.stdout
     assert "was not approved; nothing of that step was done" in ended.stderr
     assert ("Nobody can be asked" in ended.stdout) is (approve == "ask")
+
+
+@pytest.mark.parametrize(("typed", "approved"), [(b"y\n", True), (b"\n", False), (b"yep\n", False)])
+def test_run_asks_whoever_sits_at_the_terminal(
+    typed: bytes, approved: bool, named: str, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    answers = turns([wire.computer_call(CLICK, checks=[CHECK])], [wire.message("Done.", final=True)])
+    with Endpoint(answers) as endpoint:
+        command, environment = run_command(named, endpoint)
+        with subprocess.Popen(
+            command, env=environment, cwd=tmp_path, stdin=theirs, stdout=subprocess.PIPE, text=True
+        ) as running:
+            os.close(theirs)
+            assert running.stdout is not None
+            shown = [running.stdout.readline().strip() for _ in range(3)]
+            os.write(ours, typed)
+            rest = running.stdout.read()
+            code = running.wait()
+    os.close(ours)
+    assert shown == ["The model wants to:", "click left at 640,600", "Safety check: Is this the right page?"]
+    assert ("not approved: Is this" in rest) is not approved
+    assert code == (0 if approved else 1)
 
 
 def test_ctrl_c_stops_a_run_within_a_second_with_nothing_held(named: str, tmp_path: Path) -> None:

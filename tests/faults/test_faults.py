@@ -43,7 +43,7 @@ def containers_named(name: str) -> list[Any]:
 
 
 def kill_agent(desktop: Desktop) -> None:
-    exit_code, _ = container(desktop).exec_run(["pkill", "-KILL", "-f", "deskbox_guest.server"])
+    exit_code, _ = container(desktop).exec_run(["pkill", "-KILL", "-f", "deskbox_guest.agent"])
     assert exit_code == 0
 
 

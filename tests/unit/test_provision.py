@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from deskbox import provision
 from deskbox.errors import Refused
-from deskbox.provision import Process, choose_packages
+from deskbox.provision import Engine, Process, choose_packages
 
 
 @pytest.fixture(autouse=True)
@@ -32,23 +33,26 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[provision.EngineState]:
 
 
 @pytest.mark.parametrize(
-    ("engine_there", "root", "apparmor", "programs", "packages"),
+    ("found", "root", "apparmor", "programs", "packages"),
     [
-        (False, True, False, [], ["docker.io", "mmdebstrap"]),
-        (False, True, True, [], ["docker.io", "apparmor", "mmdebstrap"]),
-        (False, True, True, ["apparmor_parser", "mmdebstrap"], ["docker.io"]),
-        (True, True, True, ["mmdebstrap"], []),
-        (True, False, False, ["mmdebstrap"], ["uidmap"]),
-        (True, False, False, ["mmdebstrap", "newuidmap"], []),
+        ("absent", True, False, [], ["docker.io", "mmdebstrap"]),
+        ("absent", True, True, [], ["docker.io", "apparmor", "mmdebstrap"]),
+        ("absent", True, True, ["apparmor_parser", "mmdebstrap"], ["docker.io"]),
+        ("absent", False, False, [], ["docker.io", "mmdebstrap", "uidmap", "acl"]),
+        ("stopped", True, True, ["mmdebstrap"], []),
+        ("running", False, False, ["mmdebstrap"], ["uidmap"]),
+        ("running", False, False, ["mmdebstrap", "newuidmap"], []),
+        ("closed", False, False, ["mmdebstrap", "newuidmap"], ["acl"]),
+        ("closed", False, False, ["mmdebstrap", "newuidmap", "setfacl"], []),
     ],
 )
 def test_packages(
-    engine_there: bool, root: bool, apparmor: bool, programs: list[str], packages: list[str]
+    found: provision.EngineState, root: bool, apparmor: bool, programs: list[str], packages: list[str]
 ) -> None:
-    found = choose_packages(
-        engine=engine_there, root=root, apparmor=apparmor, has=lambda program: program in programs
+    chosen = choose_packages(
+        engine=found, root=root, apparmor=apparmor, has=lambda program: program in programs
     )
-    assert found == packages
+    assert chosen == packages
 
 
 @pytest.mark.parametrize(
@@ -77,25 +81,80 @@ def test_a_running_engine_is_left_alone(
     engine: list[provision.EngineState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.append("running")
-    monkeypatch.setattr(provision, "_start_dockerd", lambda: pytest.fail("started another engine"))
+    monkeypatch.setattr(provision, "_start_engine", lambda: pytest.fail("started another engine"))
     provision.ensure_host(print, install=False)
     assert not provision.stop_engine()
+
+
+class TestOfAUser:
+    """The engine runs, and the user may not use it."""
+
+    @pytest.fixture
+    def commands(self, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+        """What was run as root."""
+        commands: list[list[str]] = []
+
+        def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+            commands.append(command)
+            return subprocess.CompletedProcess(command, 0, "", "")
+
+        monkeypatch.setattr(provision, "_run_as_root", run)
+        return commands
+
+    def test_sudo_opens_it(
+        self,
+        engine: list[provision.EngineState],
+        commands: list[list[str]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        engine += ["closed", "running"]
+        monkeypatch.setattr(provision, "_which", lambda name: f"/usr/bin/{name}")
+        said: list[str] = []
+        provision._ensure_engine(said.append, install=True)
+        assert commands == [["setfacl", "--modify", f"user:{os.getuid()}:rw", "/var/run/docker.sock"]]
+        assert said == [f"opening the Docker engine to {provision._user()} until it restarts"]
+
+    @pytest.mark.parametrize(("install", "sudo"), [(True, ""), (False, "/usr/bin/sudo")])
+    def test_without_setup_or_sudo_it_stays_closed(
+        self,
+        engine: list[provision.EngineState],
+        commands: list[list[str]],
+        monkeypatch: pytest.MonkeyPatch,
+        install: bool,
+        sudo: str,
+    ) -> None:
+        engine.append("closed")
+        monkeypatch.setattr(provision, "_which", lambda name: sudo)
+        with pytest.raises(Refused, match=r"this user may not use it.*usermod -aG docker .* log in again"):
+            provision._ensure_engine(print, install=install)
+        assert commands == []
 
 
 class TestByHand:
     """Without an init system: a stand-in for dockerd."""
 
     @pytest.fixture(autouse=True)
-    def no_init(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_init(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(provision, "_has_init", lambda: False)
         monkeypatch.setattr(os, "geteuid", lambda: 0)
         monkeypatch.setattr(provision, "_runs_containers", lambda: False)
+        monkeypatch.setattr(provision, "_PID_FILE", tmp_path / "docker.pid")
+        monkeypatch.setattr(provision, "_EXEC_ROOT", tmp_path / "run" / "ours")
+        monkeypatch.setattr(provision, "_SYSTEM_EXEC_ROOT", tmp_path / "run" / "system")
+        monkeypatch.setattr(provision, "_ENGINE_LAUNCH_S", 1.0)
 
     def dockerd(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         program = tmp_path / "dockerd"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setattr(provision, "_which", lambda name: str(program))
+
+    def living(self, tmp_path: Path) -> str:
+        """It notes its process, and makes the directory that it was told to use."""
+        return f'echo $$ > {tmp_path}/docker.pid; mkdir -p "$2/sockets"; exec sleep 300'
+
+    def engine_written_down(self, state: Path) -> Engine:
+        return Engine(**json.loads((state / "dockerd.json").read_text()))
 
     def test_it_is_started_written_down_and_ended(
         self,
@@ -104,26 +163,34 @@ class TestByHand:
         state: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        self.dockerd(tmp_path, monkeypatch, "exec sleep 300")
+        self.dockerd(tmp_path, monkeypatch, self.living(tmp_path))
+        (tmp_path / "run" / "system").mkdir(parents=True)
         engine += ["stopped", "stopped", "stopped", "running"]
         said: list[str] = []
         provision._ensure_engine(said.append, install=True)
         assert said == ["starting the Docker engine"]
-        process = Process(**json.loads((state / "dockerd.json").read_text()))
-        assert process.alive()
-        assert os.getsid(process.pid) == process.pid
+        started = self.engine_written_down(state)
+        assert started.process.alive()
+        assert os.getsid(started.pid) == started.pid
+        assert started.exec_root == str(tmp_path / "run" / "ours")
         assert provision.stop_engine()
-        assert not process.alive()
+        assert not started.process.alive()
         assert list(state.iterdir()) == []
+        assert [path.name for path in (tmp_path / "run").iterdir()] == ["system"]
         assert not provision.stop_engine()
 
+    @pytest.mark.parametrize("others", [False, True])
     def test_one_that_ends_at_once_is_quoted(
         self,
         engine: list[provision.EngineState],
         tmp_path: Path,
         state: Path,
         monkeypatch: pytest.MonkeyPatch,
+        others: bool,
     ) -> None:
+        """Even if somebody else's process is written down, as in a pid file that was left behind."""
+        if others:
+            (tmp_path / "docker.pid").write_text(str(os.getpid()))
         self.dockerd(tmp_path, monkeypatch, "echo first >&2; echo 'failed to start daemon: no iptables.' >&2")
         engine.append("stopped")
         with pytest.raises(
@@ -135,7 +202,7 @@ class TestByHand:
     def test_it_stays_while_containers_run(
         self, engine: list[provision.EngineState], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.dockerd(tmp_path, monkeypatch, "exec sleep 300")
+        self.dockerd(tmp_path, monkeypatch, self.living(tmp_path))
         engine += ["stopped", "stopped", "running"]
         provision._ensure_engine(print, install=True)
         monkeypatch.setattr(provision, "_runs_containers", lambda: True)
@@ -143,12 +210,58 @@ class TestByHand:
         monkeypatch.setattr(provision, "_runs_containers", lambda: False)
         assert provision.stop_engine()
 
-    def test_only_root_can(
+    @pytest.mark.parametrize("was_there", [False, True])
+    def test_one_that_came_with_the_package_is_ours_but_not_a_directory_of_before(
+        self,
+        engine: list[provision.EngineState],
+        tmp_path: Path,
+        state: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        was_there: bool,
+    ) -> None:
+        system = tmp_path / "run" / "system"
+        if was_there:
+            system.mkdir(parents=True)
+        self.dockerd(tmp_path, monkeypatch, self.living(tmp_path))
+
+        def install(packages: list[str], progress: provision.Progress) -> None:
+            subprocess.run(["setsid", "--fork", tmp_path / "dockerd", "--exec-root", system], check=True)
+            provision._appears_after(Process(0, 0))
+
+        monkeypatch.setattr(provision, "missing_packages", lambda: ["docker.io"])
+        monkeypatch.setattr(provision, "_apt_install", install)
+        monkeypatch.setattr(provision, "_check_novnc", lambda: provision.Check("noVNC", True, "", ""))
+        engine.append("running")
+        provision.ensure_host(print, install=True)
+        started = self.engine_written_down(state)
+        assert started.process.alive()
+        assert provision.stop_engine()
+        assert not started.process.alive()
+        assert system.exists() == was_there
+
+    def test_one_of_root_is_ended_through_sudo(
+        self,
+        engine: list[provision.EngineState],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.dockerd(tmp_path, monkeypatch, self.living(tmp_path))
+        engine += ["stopped", "stopped", "running"]
+        provision._ensure_engine(print, install=True)
+
+        def forbidden(pid: int, number: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "kill", forbidden)
+        assert provision.stop_engine()
+
+    def test_without_root_and_sudo_the_command_is_shown(
         self, engine: list[provision.EngineState], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        monkeypatch.setattr(provision, "_which", lambda name: "/sbin/dockerd" if name == "dockerd" else "")
         engine.append("stopped")
-        with pytest.raises(Refused, match="run `sudo dockerd` in another terminal"):
+        with pytest.raises(Refused, match=r"run `setsid --fork /sbin/dockerd .*` as root, then repeat"):
             provision._ensure_engine(print, install=True)
 
 
@@ -158,8 +271,8 @@ def test_a_process_with_the_same_number_is_not_the_same(state: Path) -> None:
     try:
         process = Process.of(sleeper.pid)
         assert process.alive()
-        other = Process(process.pid, process.started + 1)
-        (state / "dockerd.json").write_text(json.dumps(other.__dict__))
+        other = Engine(process.pid, process.started + 1, "")
+        (state / "dockerd.json").write_text(json.dumps(asdict(other)))
         assert not provision.stop_engine()
         assert sleeper.poll() is None
         process.end(5)
@@ -170,7 +283,7 @@ def test_a_process_with_the_same_number_is_not_the_same(state: Path) -> None:
     assert Process.of(sleeper.pid).started == 0
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "started": 5}'])
 def test_a_damaged_record_ends_nothing(state: Path, text: str) -> None:
     state.mkdir(mode=0o700)
     (state / "dockerd.json").write_text(text)

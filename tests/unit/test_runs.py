@@ -189,6 +189,11 @@ def test_the_limit_of_steps(loop: str) -> None:
     assert desktop.done == ["click", "screenshot"] * 2, "the last request starts no effect"
 
 
+def test_a_limit_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="at least 1 request"):
+        work(Model(), max_steps=0)
+
+
 @LOOPS
 def test_an_error_of_the_driver_is_told_in_its_own_words(loop: str) -> None:
     desktop = Desktop()

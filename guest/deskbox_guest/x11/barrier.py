@@ -95,7 +95,7 @@ class Barrier:
         if focus.pings:
             serial = self._send_ping(focus)
             return self._wait(focus, lambda: self._answered == serial, 0.025, timeout, cancelled)
-        client = self._client(focus)
+        client = self._client(focus.pid)
         if client is None:
             self._link.sync()
             self._wait(focus, lambda: False, UNWATCHED_PAUSE_S, UNWATCHED_PAUSE_S, cancelled)
@@ -111,6 +111,15 @@ class Barrier:
         if self.wait(focus, timeout, cancelled) and focus.pid:
             self._wait(focus, FamilyWatch(focus.pid).quiet, _FAMILY_LOOK_S, timeout, cancelled)
 
+    def wait_window_manager(self, timeout: float, cancelled: Callable[[], bool]) -> None:
+        """Wait until the window manager has handled what it was sent, if there is one that can be watched."""
+        check = self._link.cardinals(self._link.root, "_NET_SUPPORTING_WM_CHECK")
+        manager = self._client(client_pid(self._link, check[0])) if check else None
+        self._link.sync()
+        self._link.sync()
+        if manager is not None:
+            self._link.pump_until(manager.idle, timeout, cancelled, _LOOK_AGAIN_S)
+
     def handled(self, focus: Focus) -> bool:
         """Whether a `wait` that timed out need not go on: a look, no new ping."""
         if not self.has_focus(focus):
@@ -118,7 +127,7 @@ class Barrier:
         if focus.pings:
             self._link.pump()
             return self._answered == self._serial
-        client = self._client(focus)
+        client = self._client(focus.pid)
         return client is None or client.idle()
 
     def _wait(
@@ -149,11 +158,11 @@ class Barrier:
         window.send_event(message, event_mask=X.NoEventMask)
         return self._serial
 
-    def _client(self, focus: Focus) -> ClientWatch | None:
+    def _client(self, pid: int) -> ClientWatch | None:
         """None if the client can't be watched."""
-        if not focus.pid or not self._server_pid:
+        if not pid or not self._server_pid:
             return None
-        client = ClientWatch(self._diag, focus.pid, self._server_pid)
+        client = ClientWatch(self._diag, pid, self._server_pid)
         return client if client.possible else None
 
     def _client_message(self, message: Any) -> None:

@@ -105,7 +105,7 @@ class Screen:
             key = (serial, frame, cursor.key if cursor else None)
             size = (frame.image_width or box[2] - box[0], frame.image_height or box[3] - box[1])
             if self._encoded[0] != key:
-                self._encoded = (key, _encode(_compose(image, cursor, box, size), frame.format))
+                self._encoded = (key, _encode(compose(image, cursor, box, size), frame.format))
             return self._encoded[1], size
 
     # The lock is held below.
@@ -140,9 +140,10 @@ class Screen:
         return Cursor(image, x, y, (found.cursor_serial, x, y))
 
 
-def _compose(
+def compose(
     image: Image.Image, cursor: Cursor | None, box: tuple[int, int, int, int], size: tuple[int, int]
 ) -> Image.Image:
+    """The region `box` of the screen with the pointer drawn on it, as an image of that size."""
     if box != (0, 0, *image.size):
         image = image.crop(box)
     elif cursor:

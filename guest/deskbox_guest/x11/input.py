@@ -15,9 +15,10 @@ from Xlib.xobject.drawable import Window as XWindow
 from deskbox_guest.protocol import Fault, Held
 from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.focus import FocusMoves
 from deskbox_guest.x11.held import buttons_down, held, keys_down, pointer
 from deskbox_guest.x11.keyboard import Keyboard
-from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, may_move_focus, name_of
+from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, name_of
 from deskbox_guest.x11.script import (
     ButtonDown,
     ButtonUp,
@@ -55,13 +56,6 @@ DRAG_DWELL_S = 0.06
 # for a quiet screen.
 FINAL_BARRIER_S = 0.25
 
-# How long the keys after a shortcut wait for it to have done its work: Firefox shows `ctrl+l` to the page's
-# process before it moves the focus to the address bar, and the text that follows would go to the page.
-SHORTCUT_S = 0.25
-
-# How long a click may take to move the keyboard focus to the window that was clicked.
-FOCUS_S = 0.15
-
 
 class Engine:
     """Runs one script at a time. Not safe for threads."""
@@ -71,6 +65,7 @@ class Engine:
         self._keyboard = Keyboard(link)
         self._barrier = Barrier(link)
         self._typist = Typist(self._keyboard, self._barrier, self._press_strokes)
+        self._focus_moves = FocusMoves(link, self._barrier)
         self._layout: Layout | None = None
         # Until their keyup: keysyms that a keydown put on a spare keycode, and those that Shift is down for.
         self._on_spares: dict[int, int] = {}
@@ -78,8 +73,6 @@ class Engine:
         self._buttons: set[int] = set()  # that are down
         self._unfinished: Focus | None = None  # where the last script's keys may still wait to be handled
         self._dragged = False  # the pointer has moved since a button went down
-        self._clicked = False  # the window manager may be moving the focus
-        self._shortcut = False  # the application may be moving the focus
 
     def close(self) -> None:
         self._barrier.close()
@@ -145,7 +138,7 @@ class Engine:
             case KeyUp(chord):
                 self._key_up(chord, cancelled)
             case Type(text, delay):
-                self._await_effects(cancelled)
+                self._focus_moves.await_all(cancelled)
                 self._type(text, delay, cancelled)
             case Sleep(seconds):
                 self._link.sync()
@@ -163,7 +156,7 @@ class Engine:
         return self._unfinished is not None
 
     def _finish(self, cancelled: Callable[[], bool]) -> None:
-        self._await_focus(cancelled)
+        self._focus_moves.await_click(cancelled)
         focus = self._barrier.focus()
         handled = focus is None or self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
         self._unfinished = None if handled else focus  # `busy` finds out if it is gone
@@ -198,7 +191,8 @@ class Engine:
         self._link.display.flush()
         if event_type == X.ButtonPress:
             self._buttons.add(button)
-            self._clicked = self._clicked or button not in WHEEL
+            if button not in WHEEL:
+                self._focus_moves.note_click()
         else:
             self._buttons.discard(button)
 
@@ -212,44 +206,6 @@ class Engine:
             if button not in WHEEL:
                 pause(CLICK_HOLD_S, cancelled)
             self._button(X.ButtonRelease, button)
-
-    def _await_effects(self, cancelled: Callable[[], bool]) -> None:
-        """Before keys: let what came before them move the focus where it will."""
-        self._await_focus(cancelled)
-        if self._shortcut:
-            self._shortcut = False
-            focus = self._barrier.focus()
-            if focus is not None:
-                self._barrier.wait_family(focus, SHORTCUT_S, cancelled)
-
-    def _await_focus(self, cancelled: Callable[[], bool]) -> None:
-        """After a click, wait until the window under the pointer has got the focus, if it takes any.
-
-        The window manager moves the focus when it has seen the click; keys pressed before would go to the
-        window that had it.
-        """
-        if not self._clicked:
-            return
-        self._clicked = False
-        self._link.sync()
-        under = self._managed_window_under_pointer()
-        if under:
-            root = self._link.root
-            self._link.pump_until(
-                lambda: under in self._link.cardinals(root, "_NET_ACTIVE_WINDOW"), FOCUS_S, cancelled
-            )
-
-    def _managed_window_under_pointer(self) -> int:
-        """The application window under the pointer, 0 if there is none that the window manager lists."""
-        managed = set(self._link.cardinals(self._link.root, "_NET_CLIENT_LIST"))
-        window = self._link.root
-        while True:
-            child = window.query_pointer().child
-            if isinstance(child, int):
-                return 0
-            if child.id in managed:
-                return int(child.id)
-            window = child
 
     # --- keys --------------------------------------------------------------------------------------------
 
@@ -298,7 +254,7 @@ class Engine:
                 pause(delay, cancelled)
             if cancelled():
                 return
-            self._await_effects(cancelled)
+            self._focus_moves.await_all(cancelled)
             strokes = self._strokes(chord, cancelled)
             shift = self._shift_for(chord, strokes)
             self._press_all(strokes, shift)
@@ -306,13 +262,9 @@ class Engine:
                 self._key(X.KeyRelease, stroke.keycode)
             if shift:
                 self._key(X.KeyRelease, shift)
-            self._note_shortcut(chord)
+            held = self._keyboard.held_modifiers() & ~X.ShiftMask
+            self._focus_moves.note_chord(chord, with_modifiers=bool(held))
         self._give_back(self._on_spares.keys() - held_before, cancelled)
-
-    def _note_shortcut(self, chord: Sequence[int]) -> None:
-        held = self._keyboard.held_modifiers() & ~X.ShiftMask
-        if held or any(may_move_focus(keysym) for keysym in chord):
-            self._shortcut = True
 
     def _shift_for(self, chord: Sequence[int], strokes: Sequence[Stroke]) -> int:
         """The keycode of the Shift to press along with a chord such as `plus`; 0 if none is needed."""
@@ -328,7 +280,7 @@ class Engine:
             self._key(X.KeyPress, stroke.keycode)
 
     def _key_down(self, chord: Sequence[int], cancelled: Callable[[], bool]) -> None:
-        self._await_effects(cancelled)
+        self._focus_moves.await_all(cancelled)
         strokes = self._strokes(chord, cancelled)
         shift = self._shift_for(chord, strokes)
         if shift:

@@ -17,7 +17,7 @@ RETURN = 0xFF0D
 TAB = 0xFF09
 _KEYPAD = range(0xFF80, 0xFFBE)
 _FUNCTION_KEYS = range(0xFFBE, 0xFFE1)
-_COMMAND_MODIFIERS = range(0xFFE3, 0xFFEF)  # Control, Meta, Alt, Super and Hyper; Caps_Lock does no harm
+_COMMAND_MODIFIERS = (0xFFE3, 0xFFE4, *range(0xFFE7, 0xFFEF))  # Control, Meta, Alt, Super, Hyper
 _DIALOG_KEYS = ("Return", "KP_Enter", "Tab", "ISO_Left_Tab", "Escape", "Menu")
 
 _KEYSYM_GROUPS = (
@@ -42,7 +42,7 @@ _UNICODE_NAME = re.compile(r"[Uu]\+?([0-9A-Fa-f]{4,6})")
 
 @cache
 def _names() -> dict[str, int]:
-    names: dict[str, int] = {}
+    names = {"EuroSign": 0x20AC}  # the one common name that python-xlib lacks
     for group in _KEYSYM_GROUPS:
         module = import_module(f"Xlib.keysymdef.{group}")
         for name, value in vars(module).items():

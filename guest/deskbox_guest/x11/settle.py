@@ -47,10 +47,10 @@ class _Spot:
     times: list[float] = field(default_factory=list)
 
     def takes(self, box: Box) -> bool:
-        """Whether a change there belongs to this place: they overlap for the most part of either."""
+        """Whether a change there belongs to this place: they overlap by half of the larger one."""
         width = min(box[2], self.box[2]) - max(box[0], self.box[0])
         height = min(box[3], self.box[3]) - max(box[1], self.box[1])
-        return width > 0 and height > 0 and 2 * width * height >= min(_area(box), _area(self.box))
+        return width > 0 and height > 0 and 2 * width * height >= max(_area(box), _area(self.box))
 
     def add(self, box: Box, now: float) -> None:
         mine = self.box

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from deskbox.desktop import Desktop
     from deskbox.drill.drill import DrillReport, PassReport
 
+_LOOPS = {"runner": "ResponsesToolRunner.run", "toolset": "ComputerToolset.run"}
+
 
 def drill(
     name: Annotated[
@@ -57,7 +59,7 @@ def drill(
         report = run_drill(
             desktop,
             on_pass=lambda planned: console.print(
-                f"{planned.view}, in the SDK's {planned.loop} loop", style="bold", markup=False
+                f"{planned.view}, {_LOOPS[planned.loop]}", style="bold", markup=False
             ),
             on_event=StepPrinter(console),
             cancelled=cancelled,

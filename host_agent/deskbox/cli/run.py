@@ -103,7 +103,7 @@ def run(
     if as_json:
         output.print_json({**asdict(outcome), "screenshot": saved})
     else:
-        console.print(f"{outcome.steps} steps, {outcome.usage}.", markup=False)
+        console.print(f"{outcome.steps} steps, {outcome.usage}.", markup=False, soft_wrap=True)
         if saved is not None:
             console.print(f"Last screenshot: {saved}", markup=False, soft_wrap=True)
         if outcome.status != "done":
@@ -147,9 +147,10 @@ def ask(console: Console) -> Callable[[ResponseComputerToolCall, Callable[[], bo
             actions.append(call.action)
         console.print("The model wants to:", style="bold")
         for action in actions:
-            console.print(f"  {describe(action)}", markup=False)
+            console.print(f"  {describe(action)}", markup=False, soft_wrap=True)
         for check in call.pending_safety_checks or ():
-            console.print(f"  Safety check: {check.message or check.code or check.id}", markup=False)
+            text = check.message or check.code or check.id
+            console.print(f"  Safety check: {text}", markup=False, soft_wrap=True)
         if not sys.stdin.isatty():
             console.print("Nobody can be asked, for standard input is no terminal.", style="red")
             return False

@@ -10,7 +10,7 @@ from openai import ComputerToolset, OpenAI
 from openai.lib.responses_tool_runner import ResponsesToolRunner
 from openai.lib.tool_diagnostics import ToolDiagnostic
 
-from deskbox.errors import DeskboxError
+from deskbox.errors import DeskboxError, InvalidInput
 from deskbox.runs.events import RunEvent
 from deskbox.runs.failure import explain
 from deskbox.runs.observe import CancellableDriver, ObservedDriver
@@ -77,8 +77,10 @@ def run_task(
     loop           `runner` streams and reports the tokens used; `toolset` is the SDK's plainer loop, which
                    does neither
 
-    Raises InvalidInput for an image size or crop that the desktop cannot give, before any request.
+    Raises InvalidInput for a limit below 1, and for an image size or crop that the desktop cannot give.
     """
+    if max_steps < 1:
+        raise InvalidInput(f"max_steps is {max_steps}: allow at least 1 request to the model")
     run = _Run(desktop.computer_driver(image_size=image_size, crop=crop), approve, on_event, cancelled)
     params: ResponseCreateParamsNonStreaming = {"model": model, "input": task, "instructions": INSTRUCTIONS}
     try:

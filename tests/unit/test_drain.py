@@ -1,0 +1,56 @@
+"""What the kernel says about a socket and a process, asked about this one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from deskbox_guest.x11.drain import FamilyWatch, SocketDiag
+
+
+@pytest.fixture
+def diag() -> Iterator[SocketDiag]:
+    diag = SocketDiag()
+    yield diag
+    diag.close()
+
+
+def test_bytes_that_wait_to_be_read(diag: SocketDiag) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        inode, peer = os.fstat(ours.fileno()).st_ino, os.fstat(theirs.fileno()).st_ino
+        assert diag.peer(inode) == peer
+        assert diag.unread(inode) == 0
+        theirs.sendall(b"12345")
+        assert diag.unread(inode) == 5
+        assert diag.unread(peer) == 0
+        ours.recv(5)
+        assert diag.unread(inode) == 0
+
+
+def test_the_name_of_a_listening_socket(diag: SocketDiag) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0deskbox-test-{os.getpid()}")
+        assert diag.name(os.fstat(listener.fileno()).st_ino) == f"\0deskbox-test-{os.getpid()}".encode()
+
+
+def test_a_socket_that_is_not_there(diag: SocketDiag) -> None:
+    assert (diag.unread(1), diag.peer(1), diag.name(1)) == (0, 0, b"")
+
+
+def test_a_sleeping_process_is_quiet_and_a_running_one_is_not() -> None:
+    sleeper = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    runner = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    for argv, expected in ((sleeper, True), (runner, False)):
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            watch = FamilyWatch(process.pid)
+            looks = [watch.quiet() for _ in range(50)]
+            assert any(looks) is expected
+            process.kill()
