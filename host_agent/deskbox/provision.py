@@ -395,18 +395,21 @@ def stop_engine() -> bool:
     ours = engine.process.alive()
     if ours and _runs_containers():
         return False
-    _end(engine)
+    if ours or engine.exec_root == str(_EXEC_ROOT):
+        # Had it ended before, the system's directory could be another engine's by now.
+        _end(engine)
     _record_file().unlink(missing_ok=True)
     _log_file().unlink(missing_ok=True)
     return ours
 
 
 def _end(engine: Engine) -> None:
-    """End an engine of ours; then nobody uses the sockets that it leaves in its directory."""
+    """End an engine of ours; then nobody uses the sockets that it leaves in its directory: it goes, too."""
     engine.process.end(_ENGINE_STOP_S)
     if engine.process.alive():
         raise Refused(f"The Docker engine still runs: end it with `sudo kill {engine.pid}`, then repeat.")
-    if engine.exec_root and Path(engine.exec_root).exists():
+    ours = engine.exec_root in (str(_EXEC_ROOT), str(_SYSTEM_EXEC_ROOT)) and Path(engine.exec_root).exists()
+    if ours and not _written_down().alive():
         removed = _run_as_root(["rm", "--recursive", "--one-file-system", engine.exec_root])
         if removed.returncode != 0:
             said = _last_words(removed.stderr)

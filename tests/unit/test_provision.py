@@ -239,6 +239,23 @@ class TestByHand:
         assert not started.process.alive()
         assert system.exists() == was_there
 
+    @pytest.mark.parametrize(
+        ("place", "another", "stays"), [("ours", 0, 0), ("ours", 1, 1), ("system", 0, 1)]
+    )
+    def test_what_another_engine_may_use_stays(
+        self, tmp_path: Path, state: Path, place: str, another: int, stays: int
+    ) -> None:
+        """Ours has ended by itself; since then, another may have started."""
+        (tmp_path / "run" / place).mkdir(parents=True)
+        if another:
+            (tmp_path / "docker.pid").write_text(str(os.getpid()))
+        state.mkdir(mode=0o700)
+        ended = Engine(os.getpid(), 1, str(tmp_path / "run" / place))
+        (state / "dockerd.json").write_text(json.dumps(asdict(ended)))
+        assert not provision.stop_engine()
+        assert len(list((tmp_path / "run").iterdir())) == stays
+        assert list(state.iterdir()) == []
+
     def test_one_of_root_is_ended_through_sudo(
         self,
         engine: list[provision.EngineState],
