@@ -116,3 +116,10 @@ def test_links_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}"
+
+
+def test_tests_that_are_named_exist() -> None:
+    written = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for document in DOCUMENTS:
+        for name in re.findall(r"`((?:test_|Test)\w+)`", document.read_text()):
+            assert re.search(rf"\b(def|class) {name}\b", written), f"{document.relative_to(ROOT)}: {name}"

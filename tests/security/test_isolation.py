@@ -14,6 +14,8 @@ import docker
 import pytest
 
 from deskbox import registry
+from deskbox.backends.base import GuestSpec
+from deskbox.backends.docker import DockerBackend, Limits, hardening
 from deskbox.desktop import Desktop
 
 PROBE = r"""
@@ -164,3 +166,57 @@ def test_another_user_is_refused_by_the_keeper(shared_desktop: Desktop, tmp_path
     finally:
         for path, mode in [*modes, (home.control_socket, 0o600)]:
             path.chmod(stat.S_IMODE(mode))
+
+
+FLOOD = r"""
+import os, socket
+for number in range(400):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(1)
+    try:
+        sock.connect("/rpc/guest.sock")
+        if number % 2:
+            sock.sendall(os.urandom(4096))
+        globals()[f"keep_{number}"] = sock
+    except OSError:
+        pass
+print("flooded")
+"""
+
+
+def test_a_guest_that_floods_its_keeper_harms_only_itself(shared_desktop: Desktop) -> None:
+    assert shared_desktop.exec(["python3", "-c", FLOOD]).stdout == b"flooded\n"
+    keeper = registry.Home(shared_desktop.name).read()
+    assert keeper is not None
+    assert len(os.listdir(f"/proc/{keeper.keeper_pid}/fd")) < 40
+    # A stream asked for now must come from the agent again.
+    with Desktop.attach(shared_desktop.name, observe=True) as observer:
+        assert observer.screenshot().startswith(b"\x89PNG")
+
+
+def test_engine_without_a_protection_gets_its_own_default() -> None:
+    limits = Limits()
+    assert limits.facts() == {"seccomp": "deskbox", "open_files": "65536"}
+    weaker = limits.without("OCI runtime create failed: invalid seccomp profile")
+    assert weaker is not None
+    assert not any(option.startswith("seccomp=") for option in hardening(weaker)["security_opt"])
+    weakest = weaker.without("error setting rlimit type 7: operation not permitted")
+    assert weakest is not None
+    assert hardening(weakest)["ulimits"] == []
+    assert weakest.without("seccomp rlimit") is None
+    assert limits.without("no space left on device") is None
+
+
+def test_the_engine_default_profile_works_too(state_dir: Path) -> None:
+    backend = DockerBackend()
+    spec = GuestSpec("weaker", (640, 480), "", state_dir, registry.state_id(), backend.prepare(print))
+    guest = backend._start(spec, Limits(seccomp=False, open_files=False))
+    try:
+        status: Any = (
+            docker.from_env().containers.get(guest.id).exec_run(["grep", "Seccomp:", "/proc/1/status"])
+        )
+        assert status.output.split() == [b"Seccomp:", b"2"]
+        assert guest.facts["seccomp"] == "engine default"
+    finally:
+        backend.stop(guest.id)
+    assert not backend.alive(guest.id)
