@@ -112,7 +112,7 @@ def write_file(path: str, data: bytes, mode: int) -> Call[None]:
     )
 
 
-EXEC_CANCELLED = "stopped, because the caller cancelled: the command and its children were killed"
+EXEC_CANCELLED = "stopped, because the caller cancelled: the guest kills the command and its children"
 EXEC_LOST = "the guest did not say how the command ended"
 
 

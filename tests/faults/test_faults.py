@@ -16,6 +16,7 @@ from typing import Any
 
 import docker
 import pytest
+from tests.support.promptly import promptly
 
 from deskbox import registry
 from deskbox.desktop import Desktop
@@ -256,24 +257,30 @@ def test_owner_killed_while_it_starts_a_desktop(state_dir: Path, delay: float) -
 )
 def test_cancelled_stops_within_200_ms(desktop: Desktop, script: str, settle: Settle | None) -> None:
     desktop.held_inputs()
-    cancel_at = time.monotonic() + 0.3
-    with pytest.raises(Cancelled):
-        desktop.step(script, settle=settle, cancelled=lambda: time.monotonic() > cancel_at)
-    assert time.monotonic() - cancel_at < 0.2
-    assert desktop.held_inputs() == Held()
+
+    def attempt() -> float:
+        cancel_at = time.monotonic() + 0.3
+        with pytest.raises(Cancelled):
+            desktop.step(script, settle=settle, cancelled=lambda: time.monotonic() > cancel_at)
+        took = time.monotonic() - cancel_at
+        assert desktop.held_inputs() == Held()
+        return took
+
+    promptly(attempt, 0.2)
 
 
 def test_interrupt_key_leaves_nothing_held(state_dir: Path) -> None:
     with Desktop.launch("ctrl-c", url="about:blank", detach=True):
         pass
-    try:
-        code = textwrap.dedent(f"""
-            from deskbox import Desktop
-            with Desktop.attach('ctrl-c') as desktop:
-                desktop.held_inputs()
-                print(1, flush=True)
-                desktop.step({LONG_DRAG!r})
-            """)
+    code = textwrap.dedent(f"""
+        from deskbox import Desktop
+        with Desktop.attach('ctrl-c') as desktop:
+            desktop.held_inputs()
+            print(1, flush=True)
+            desktop.step({LONG_DRAG!r})
+        """)
+
+    def attempt() -> float:
         driver = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -283,10 +290,14 @@ def test_interrupt_key_leaves_nothing_held(state_dir: Path) -> None:
         began = time.monotonic()
         driver.send_signal(signal.SIGINT)
         _, errors = driver.communicate(timeout=10)
-        assert time.monotonic() - began < 1.0
+        took = time.monotonic() - began
         assert "KeyboardInterrupt" in errors
         with Desktop.attach("ctrl-c", observe=True) as desktop:
             assert desktop.held_inputs() == Held()
+        return took
+
+    try:
+        promptly(attempt, 1.0)
     finally:
         registry.stop("ctrl-c")
 

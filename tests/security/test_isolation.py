@@ -137,8 +137,15 @@ def test_host_side_is_closed_to_others(shared_desktop: Desktop) -> None:
     assert stat.S_IMODE(home.control_socket.stat().st_mode) == 0o600
     keeper = home.read()
     assert keeper is not None
+    # A keeper listens on no port; once asked for the viewer, on one that only this machine reaches.
     listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
-    assert f"pid={keeper.keeper_pid}," not in listening
+    ours = [line.split()[3] for line in listening.splitlines() if f"pid={keeper.keeper_pid}," in line]
+    assert all(address.startswith("127.0.0.1:") for address in ours)
+    with Desktop.launch("unwatched", url="about:blank"):
+        keeper = registry.Home("unwatched").read()
+        assert keeper is not None
+        listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+        assert f"pid={keeper.keeper_pid}," not in listening
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can pretend to be another user")
