@@ -1,7 +1,7 @@
 # Each target is one line for the command line of Deskbox or for a test runner; `make help` lists them.
 DESKBOX := .venv/bin/deskbox
-# What the tests need of Debian besides what desktops need: a browser and a screen of their own.
-TEST_PACKAGES := chromium xvfb x11vnc x11-utils x11-xkb-utils
+# What the tests need of Debian besides what desktops need: a browser, a screen of their own, and `ss`.
+TEST_PACKAGES := chromium xvfb x11vnc x11-utils x11-xkb-utils iproute2
 
 .DEFAULT_GOAL := help
 .PHONY: up down test drill view image check help
@@ -22,6 +22,7 @@ image: .venv/ready  ## Build the guest's image
 	@$(DESKBOX) image
 
 test: .venv/ready .venv/ready-for-tests  ## Run all tests (ARGS= for pytest)
+	@$(DESKBOX) image --setup
 	@.venv/bin/python -m pytest $(ARGS)
 
 check: .venv/ready  ## Check style, format and types

@@ -89,19 +89,18 @@ class Program:
 class Log:
     """A program's output: a pipe that the session empties into a file that can't grow without end."""
 
-    def __init__(self, name: str) -> None:
-        self._path = _LOGS / f"{name}.log"
-        self._file = self._path.open("ab", buffering=0)
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self.read_end, self.write_end = os.pipe()
 
     def copy(self) -> None:
-        """Move what is in the pipe to the file; the file that is full becomes the older one."""
+        """Move what is in the pipe to the file; a file that is full becomes the older one."""
         data = os.read(self.read_end, 65536)
-        if self._file.tell() + len(data) > LOG_LIMIT:
-            self._file.close()
-            self._path.replace(self._path.with_suffix(".log.old"))
-            self._file = self._path.open("ab", buffering=0)
-        self._file.write(data)
+        with contextlib.suppress(OSError):  # a full disk is no reason to end the desktop
+            if self._path.exists() and self._path.stat().st_size + len(data) > LOG_LIMIT:
+                self._path.replace(self._path.with_suffix(".log.old"))
+            with self._path.open("ab") as file:
+                file.write(data)
 
 
 class Session:
@@ -113,7 +112,6 @@ class Session:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _X_SOCKET.parent.mkdir(exist_ok=True)
         _X_SOCKET.parent.chmod(0o1777)
-        _MACHINE_ID.write_text(self._boot_id + "\n")
         self._environment = {
             **os.environ,
             "DISPLAY": ":0",
@@ -133,6 +131,7 @@ class Session:
         self._x_server = Program("xvfb", x_server, listening=_listen(_X_SOCKET), again=False)
         # The socket is ours, so no server is alive that a lock could belong to.
         _X_LOCK.unlink(missing_ok=True)
+        _MACHINE_ID.write_text(self._boot_id + "\n")
         self._programs = [
             self._x_server,
             Program("agent", [sys.executable, "-m", "deskbox_guest.agent"], extra=self._agent_environment),
@@ -142,7 +141,7 @@ class Session:
             browser.prepare_profile()
             self._programs.append(Program("firefox", browser.command(settings.url), again=False))
         self._programs.append(Program("jwm", ["jwm"]))
-        self._logs = {program.name: Log(program.name) for program in self._programs}
+        self._logs = {program.name: Log(_LOGS / f"{program.name}.log") for program in self._programs}
 
     def _agent_environment(self, start: int) -> dict[str, str]:
         return {

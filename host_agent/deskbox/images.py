@@ -164,9 +164,13 @@ def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:
     digest.update(data)
 
 
+def _package(name: str) -> Path:
+    return Path(str(resources.files(name)))
+
+
 def _tree(package: str) -> dict[str, Path]:
     """The files of an installed package, by their path in it, sorted; without what Python leaves there."""
-    root = Path(str(resources.files(package)))
+    root = _package(package)
     paths = (path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return dict(sorted((path.relative_to(root).as_posix(), path) for path in paths))
 
@@ -286,7 +290,7 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
                 if line.startswith("I: "):
                     progress(line[3:].strip().removesuffix("..."))
                 elif line.startswith("E: "):
-                    failure = line[3:].strip()
+                    failure = failure or line[3:].strip()  # the first is the cause
         except BaseException:
             process.terminate()  # it unmounts and deletes what it has unpacked
             raise

@@ -70,6 +70,18 @@ def check_host() -> list[Check]:
     return [check() for check in checks]
 
 
+def ask_for_password() -> None:
+    """Let sudo ask for a password now, if `ensure_host` with `install` will need it.
+
+    Once a progress line is drawn on the terminal, that hides the question. If the answer is wrong, the step
+    that needs it will say so.
+    """
+    if os.geteuid() == 0 or not sys.stdin.isatty() or not _which("sudo"):
+        return
+    if missing_packages() or probe_engine() in ("closed", "stopped"):
+        subprocess.run(["sudo", "--validate"])
+
+
 def ensure_host(progress: Progress, install: bool) -> None:
     """Make sure that a desktop can be built, started and watched here.
 

@@ -250,6 +250,22 @@ def test_owner_killed_while_it_starts_a_desktop(state_dir: Path, delay: float) -
     assert registry.find("early") is None
 
 
+@pytest.mark.parametrize("delay", [0.3, 0.6, 0.9, 1.2, 1.6])
+def test_interrupt_key_while_a_desktop_starts(state_dir: Path, delay: float) -> None:
+    code = "from deskbox import Desktop; Desktop.launch('given-up', url='about:blank', detach=True)"
+    owner = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        owner.wait(delay)
+    owner.send_signal(signal.SIGINT)
+    _, errors = owner.communicate(timeout=30)
+    if owner.returncode == 0:  # it was faster than we
+        assert registry.stop("given-up")
+    else:
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert registry.find("given-up") is None
+    assert containers_named("given-up") == []
+
+
 @pytest.mark.parametrize(
     ("script", "settle"),
     [(f"type -- '{LONG_TEXT}'", None), (LONG_DRAG, None), ("sleep 20", None), ("", Settle(20, 30))],

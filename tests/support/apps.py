@@ -26,10 +26,11 @@ class App:
     clear: Callable[[], None]
     read: Callable[[], str]
 
-    def focus(self) -> None:
-        """Click into it."""
+    @property
+    def click(self) -> str:
+        """The script that clicks into it."""
         x, y = self.window.x + self.window.width // 2, self.window.y + self.window.height // 4
-        self.desktop.step(f"mousemove {x} {y} click 1")
+        return f"mousemove {x} {y} click 1"
 
     def got(self, expected: str, timeout: float = 5.0) -> str:
         """What it got, once that is `expected` or the time is over."""
@@ -48,14 +49,15 @@ def running(desktop: Desktop, argv: Sequence[str], app: str) -> Iterator[Window]
         with suppress(Cancelled):
             desktop.exec(argv, timeout=3600, cancelled=ended.is_set)
 
+    others = {window.id for window in desktop.windows()}
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield _active(desktop, app)
+        yield _new_active(desktop, app, others)
     finally:
         ended.set()
         thread.join()
-        _gone(desktop, app)
+        _all_gone(desktop, others)
 
 
 @contextmanager
@@ -94,7 +96,7 @@ def terminal(desktop: Desktop) -> Iterator[App]:
 def tk(desktop: Desktop) -> Iterator[App]:
     """Tk: knows no ping either, and hands the focus about inside its window."""
     desktop.write_file("witness_tk.py", WITNESS.read_bytes())
-    with running(desktop, ["python3", "witness_tk.py", "tk.log"], "Tk") as window:
+    with running(desktop, ["python3", "witness_tk.py", "tk.log", "500x300+740+420"], "Tk") as window:
 
         def clear() -> None:
             desktop.step("key ctrl+slash Delete")
@@ -111,18 +113,18 @@ def _last_content(log: bytes) -> str:
     return content
 
 
-def _active(desktop: Desktop, app: str) -> Window:
+def _new_active(desktop: Desktop, app: str, others: set[int]) -> Window:
     deadline = time.monotonic() + 20
     while True:
         for window in desktop.windows():
-            if window.app == app and window.active:
+            if window.app == app and window.active and window.id not in others:
                 return window
-        assert time.monotonic() < deadline, f"no {app} in {desktop.windows()}"
+        assert time.monotonic() < deadline, f"no new {app} in {desktop.windows()}"
         time.sleep(0.05)
 
 
-def _gone(desktop: Desktop, app: str) -> None:
+def _all_gone(desktop: Desktop, others: set[int]) -> None:
     deadline = time.monotonic() + 10
-    while any(window.app == app for window in desktop.windows()):
-        assert time.monotonic() < deadline, f"{app} did not end"
+    while any(window.id not in others for window in desktop.windows()):
+        assert time.monotonic() < deadline, desktop.windows()
         time.sleep(0.05)

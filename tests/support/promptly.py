@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def promptly(attempt: Callable[[], float], limit: float) -> None:
-    """`attempt` returns the seconds it took. One of three must keep the promise: noise is never that steady."""
+    """`attempt` returns the seconds it took. One of three must keep the promise."""
     took: list[float] = []
     while not took or min(took) >= limit:
         assert len(took) < 3, f"it took {took} s, the limit is {limit} s"

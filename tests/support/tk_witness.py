@@ -53,7 +53,8 @@ def only(events: list[Event], *kinds: str) -> list[Event]:
 
 def presses(events: list[Event]) -> list[str]:
     """Keys and buttons in the order in which they went down (+) and up (-)."""
-    signs = {"keydown": "+", "keyup": "-", "mousedown": "+", "mouseup": "-"}
+    # A second press soon after the first is told as a double click only.
+    signs = {"keydown": "+", "keyup": "-", "mousedown": "+", "dblclick": "+", "mouseup": "-"}
     return [f"{signs[event['type']]}{event['detail']}" for event in only(events, *signs)]
 
 

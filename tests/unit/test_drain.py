@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deskbox_guest.x11.drain import FamilyWatch, SocketDiag
+from deskbox_guest.x11.drain import FamilyWatch, SocketDiag, process_behind
 
 
 @pytest.fixture
@@ -33,6 +33,21 @@ def test_bytes_that_wait_to_be_read(diag: SocketDiag) -> None:
         assert diag.unread(inode) == 0
 
 
+def test_the_process_behind_a_socket(diag: SocketDiag) -> None:
+    """Even if another process made the socket that it listens on."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0deskbox-test-{os.getpid()}")
+    listener.listen()
+    serve = "import socket; c, _ = socket.socket(fileno=0).accept(); c.send(b'x'); c.recv(1)"
+    with listener, socket.socket(socket.AF_UNIX) as client:
+        client.connect(listener.getsockname())
+        with subprocess.Popen([sys.executable, "-c", serve], stdin=listener.fileno()) as process:
+            client.recv(1)
+            assert process_behind(diag, os.fstat(client.fileno()).st_ino) == process.pid
+            client.close()
+    assert process_behind(diag, 1) == 0
+
+
 def test_the_name_of_a_listening_socket(diag: SocketDiag) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0deskbox-test-{os.getpid()}")
@@ -50,7 +65,7 @@ def test_a_sleeping_process_is_quiet_and_a_running_one_is_not() -> None:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            watch = FamilyWatch(process.pid)
+            watch = FamilyWatch(process.pid, looks=2)
             looks = [watch.quiet() for _ in range(50)]
             assert any(looks) is expected
             process.kill()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -128,6 +130,37 @@ class TestOfAUser:
         with pytest.raises(Refused, match=r"this user may not use it.*usermod -aG docker .* log in again"):
             provision._ensure_engine(print, install=install)
         assert commands == []
+
+
+@pytest.mark.parametrize(
+    ("found", "packages", "user", "terminal", "asked"),
+    [
+        ("running", ["uidmap"], 1000, True, True),
+        ("closed", [], 1000, True, True),
+        ("stopped", [], 1000, True, True),
+        ("running", [], 1000, True, False),
+        ("closed", ["acl"], 1000, False, False),
+        ("stopped", ["mmdebstrap"], 0, True, False),
+    ],
+)
+def test_sudo_asks_before_anything_is_drawn_if_it_will_be_needed(
+    engine: list[provision.EngineState],
+    monkeypatch: pytest.MonkeyPatch,
+    found: provision.EngineState,
+    packages: list[str],
+    user: int,
+    terminal: bool,
+    asked: bool,
+) -> None:
+    engine.append(found)
+    ran: list[list[str]] = []
+    monkeypatch.setattr(provision, "missing_packages", lambda: packages)
+    monkeypatch.setattr(provision, "_which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
+    monkeypatch.setattr(subprocess, "run", ran.append)
+    provision.ask_for_password()
+    assert ran == ([["sudo", "--validate"]] if asked else [])
 
 
 class TestByHand:

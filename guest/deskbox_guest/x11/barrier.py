@@ -7,6 +7,7 @@ comes back they are done. It takes 0.1 to 0.3 ms. Windows that know no ping are 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from Xlib.error import BadWindow
 from Xlib.protocol import event
 
 from deskbox_guest.x11.display import Link
-from deskbox_guest.x11.drain import ClientWatch, FamilyWatch, SocketDiag
+from deskbox_guest.x11.drain import ClientWatch, FamilyWatch, SocketDiag, process_behind
 from deskbox_guest.x11.windows import client_pid
 
 # For clients that can't be watched in any way (other machines, other users): a pause that is long enough for
@@ -48,7 +49,7 @@ class Barrier:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._diag = SocketDiag()
-        self._server_pid = link.server_pid()
+        self._server_pid = process_behind(self._diag, link.socket_inode())
         self._serial = 0
         self._answered = 0
         # The answers to a ping go to the root window, to those who selected this there.
@@ -106,10 +107,12 @@ class Barrier:
         self._link.sync()
         return self._wait(focus, client.idle, _LOOK_AGAIN_S, timeout, cancelled)
 
-    def wait_family(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> None:
-        """Wait until the application and the processes it works with have nothing to do, or `timeout`."""
+    def wait_family(self, focus: Focus, quiet: float, timeout: float, cancelled: Callable[[], bool]) -> None:
+        """Wait until the application and the processes it works with have had nothing to do for `quiet`
+        seconds, or `timeout` is over."""
         if self.wait(focus, timeout, cancelled) and focus.pid:
-            self._wait(focus, FamilyWatch(focus.pid).quiet, _FAMILY_LOOK_S, timeout, cancelled)
+            family = FamilyWatch(focus.pid, looks=math.ceil(quiet / _FAMILY_LOOK_S))
+            self._wait(focus, family.quiet, _FAMILY_LOOK_S, timeout, cancelled)
 
     def wait_window_manager(self, timeout: float, cancelled: Callable[[], bool]) -> None:
         """Wait until the window manager has handled what it was sent, if there is one that can be watched."""

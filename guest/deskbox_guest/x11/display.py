@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -50,14 +48,9 @@ class Link:
             self._atoms[name] = self.display.intern_atom(name)
         return self._atoms[name]
 
-    def server_pid(self) -> int:
-        """The X server's process, 0 if it is not on this machine or in sight."""
-        connection = self.display.display.socket
-        if connection.family != socket.AF_UNIX:
-            return 0
-        size = struct.calcsize("3i")
-        pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        return int(pid)
+    def socket_inode(self) -> int:
+        """The inode number of our end of the connection."""
+        return os.fstat(self.display.fileno()).st_ino
 
     def window(self, window_id: int) -> XWindow:
         window: XWindow = self.display.create_resource_object("window", window_id)

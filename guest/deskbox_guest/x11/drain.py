@@ -62,6 +62,15 @@ class SocketDiag:
         return attributes
 
 
+def process_behind(diag: SocketDiag, inode: int) -> int:
+    """The process at the other end of a connection, 0 if it is not in sight.
+
+    Not the peer's credentials: they name who created the socket that it listens on.
+    """
+    peer = diag.peer(inode)
+    return next((pid for pid in _processes() if peer and peer in _sockets_of(pid)), 0)
+
+
 class ClientWatch:
     """Watches one client of the X server."""
 
@@ -100,20 +109,19 @@ class FamilyWatch:
     one is done with them; but until then some main thread runs, or will in a moment.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, looks: int) -> None:
         self._pids = _family(pid)
         self._last: list[bytes] | None = None
         self._same = 0
+        self._looks = looks
 
     def quiet(self) -> bool:
-        """True if no main thread has run in the time between this call and the last `LOOKS` ones."""
+        """True if no main thread has run since the call that is `looks` calls back."""
         now = [_main_thread(pid) for pid in self._pids]
         asleep = all(state.startswith(b"S") for state in now if state)
         self._same = self._same + 1 if asleep and now == self._last else 0
         self._last = now
-        return self._same >= self.LOOKS
-
-    LOOKS = 2
+        return self._same >= self._looks
 
 
 def _sockets_of(pid: int) -> list[int]:
@@ -125,6 +133,10 @@ def _sockets_of(pid: int) -> list[int]:
                 if target.startswith("socket:["):
                     inodes.append(int(target[8:-1]))
     return inodes
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _exists(pid: int) -> bool:
@@ -158,11 +170,10 @@ def _main_thread(pid: int) -> bytes:
 
 def _family(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
-                parent = int(stat.read().rpartition(b") ")[2].split()[1])
-                children.setdefault(parent, []).append(int(name))
+    for process in _processes():
+        with suppress(OSError), open(f"/proc/{process}/stat", "rb") as stat:
+            parent = int(stat.read().rpartition(b") ")[2].split()[1])
+            children.setdefault(parent, []).append(process)
     family = [pid]
     for member in family:
         family += children.get(member, [])

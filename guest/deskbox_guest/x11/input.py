@@ -187,14 +187,14 @@ class Engine:
         xtest.fake_input(self._link.display, X.MotionNotify, x=x, y=y)
 
     def _button(self, event_type: int, button: int) -> None:
-        xtest.fake_input(self._link.display, event_type, button)
-        self._link.display.flush()
         if event_type == X.ButtonPress:
             self._buttons.add(button)
             if button not in WHEEL:
                 self._focus_moves.note_click()
         else:
             self._buttons.discard(button)
+        xtest.fake_input(self._link.display, event_type, button)
+        self._link.display.flush()
 
     def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
         for index in range(repeat):

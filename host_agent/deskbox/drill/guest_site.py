@@ -69,6 +69,7 @@ button:disabled i { background: #7d9c86; }
 .number { font: bold 54px "DejaVu Sans Mono", monospace; letter-spacing: 4px; margin: 6px 0 14px; }
 .code { display: flex; } .code i { width: 36px; height: 36px; }
 dt { color: #7a7468; font-size: 14px; }
+dl { margin: 0; }
 dd { margin: 0 0 10px; white-space: pre-wrap; }
 """
 

@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 SMALLEST_SCREEN = (1280, 800)
 # Screen pixels: x, y, width, height of what is inside the frames. The crop of the drill covers both.
-BROWSER_AREA = (40, 50, 690, 690)
-EDITOR_AREA = (750, 50, 490, 690)
+BROWSER_AREA = (40, 50, 690, 680)
+EDITOR_AREA = (750, 50, 490, 680)
 
 _BROWSER_PROFILE = ".config/mozilla/deskbox"
 _SITE_TITLE = "Bistro Zwölf"

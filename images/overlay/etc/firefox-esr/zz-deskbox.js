@@ -34,6 +34,7 @@ pref("browser.aboutwelcome.enabled", false);
 pref("browser.messaging-system.whatsNewPanel.enabled", false);
 pref("browser.preonboarding.enabled", false);
 pref("browser.sessionstore.resume_from_crash", false);
+pref("browser.startup.couldRestoreSession.count", -1);
 pref("browser.startup.homepage_override.mstone", "ignore");
 pref("browser.startup.upgradeDialog.enabled", false);
 pref("browser.tabs.firefox-view", false);

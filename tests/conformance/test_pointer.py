@@ -1,0 +1,202 @@
+"""The pointer: clicks, drags and scrolls as windows of three toolkits and a page see them.
+
+What goes wrong elsewhere, and which test watches for it here:
+
+- a move to where the pointer is already waits for a motion that never comes, and stalls each click on the
+  same place for seconds; a repeated point stalls a drag: `..._place_at_once`, `..._repeated_points...`
+- "wheel" is taken for the left button, "back" and "forward" are dropped: `test_five_buttons`
+- a drag is a jump, or a click without a drag; its pace can't be told: `test_a_drag_...`, `test_a_press_...`
+- scrolls have a wrong sign, mix up the axes, or take pixels for notches: `test_a_scroll_...`
+- events carry the mark of a program's making, which terminals and GTK ignore: `test_no_event_is_marked`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.apps import editor, running
+from tests.support.tk_witness import Event, TkWitness, eventually, only, presses, tk_witness
+
+from deskbox.actions import BUTTONS, PIXELS_PER_NOTCH
+from deskbox.desktop import Desktop
+from deskbox.driver import DesktopComputerDriver
+from deskbox_guest.protocol import Settle
+
+PLACE = (300, 450)  # a screen pixel on the window's canvas
+
+
+@pytest.fixture(scope="module")
+def window(shared_desktop: Desktop) -> Iterator[TkWitness]:
+    with tk_witness(shared_desktop) as witness:
+        yield witness
+
+
+@pytest.fixture
+def witness(window: TkWitness, desktop: Desktop) -> TkWitness:
+    x, y = PLACE
+    desktop.step(f"mousemove {x - 50} {y} click 1")
+    window.saw("mouseup")
+    window.clear()
+    return window
+
+
+@pytest.fixture
+def driver(desktop: Desktop) -> DesktopComputerDriver:
+    return desktop.computer_driver()
+
+
+def act(driver: DesktopComputerDriver, kind: str, **fields: Any) -> None:
+    getattr(driver, kind)(SimpleNamespace(type=kind, **{"keys": None, **fields}))
+
+
+def path(*points: tuple[int, int]) -> list[SimpleNamespace]:
+    return [SimpleNamespace(x=x, y=y) for x, y in points]
+
+
+def test_moves_to_the_same_place_end_at_once(driver: DesktopComputerDriver, witness: TkWitness) -> None:
+    slowest = 0.0
+    for _ in range(50):
+        began = time.monotonic()
+        act(driver, "move", x=PLACE[0], y=PLACE[1])
+        slowest = max(slowest, time.monotonic() - began)
+    # 2 ms as a rule. The limit tells a slow machine from a wait for something that does not come.
+    assert slowest < 1.0
+
+
+def test_clicks_on_the_same_place_all_arrive_at_once(
+    driver: DesktopComputerDriver, witness: TkWitness
+) -> None:
+    times = []
+    for _ in range(50):
+        began = time.monotonic()
+        act(driver, "click", x=PLACE[0], y=PLACE[1], button="left")
+        times.append(time.monotonic() - began)
+    assert presses(witness.saw("mouseup", 50)) == ["+1", "-1"] * 50
+    assert sorted(times)[47] < 1.0
+
+
+def test_five_buttons(driver: DesktopComputerDriver, witness: TkWitness) -> None:
+    for button in BUTTONS:
+        act(driver, "click", x=PLACE[0], y=PLACE[1], button=button)
+    events = witness.saw("mouseup", 5)
+    assert presses(events) == ["+1", "-1", "+2", "-2", "+3", "-3", "+8", "-8", "+9", "-9"]
+    assert {(event["x"], event["y"]) for event in only(events, "mousedown", "dblclick", "mouseup")} == {PLACE}
+
+
+def test_a_press_lasts_as_long_as_asked(desktop: Desktop, witness: TkWitness) -> None:
+    desktop.step("mousedown 1 sleep 0.5 mouseup 1")
+    events = witness.saw("mouseup")
+    down, up = only(events, "mousedown", "dblclick", "mouseup")
+    assert 500 <= up["time"] - down["time"] < 1500  # the X server's milliseconds
+
+
+def test_a_drag_with_repeated_points_goes_on(driver: DesktopComputerDriver, witness: TkWitness) -> None:
+    began = time.monotonic()
+    here, there = (200, 450), (400, 450)
+    act(driver, "drag", path=path(*[here] * 20, *[there] * 20, *[here] * 20))
+    # 400 pixels in steps of 16, each 8 ms, and two rests.
+    assert time.monotonic() - began < 3.0
+    assert presses(witness.saw("mouseup")) == ["+1", "-1"]
+
+
+def test_a_drag_is_motion_with_the_button_down(driver: DesktopComputerDriver, witness: TkWitness) -> None:
+    act(driver, "drag", path=path((150, 450), (550, 450), (550, 500)))
+    events = only(witness.saw("mouseup"), "mousedown", "mouseup", "mousemove")
+    first = next(index for index, event in enumerate(events) if event["type"] in ("mousedown", "dblclick"))
+    assert (events[first]["x"], events[first]["y"]) == (150, 450)
+    assert (events[-1]["x"], events[-1]["y"]) == (550, 500)
+    moves = only(events[first:], "mousemove")
+    assert len(moves) >= 20
+    assert all(event["state"] & 0x100 for event in moves)
+    times = [event["time"] for event in events[first:]]
+    assert times == sorted(times)
+    assert times[-1] - times[0] >= 300  # a jump would take none
+
+
+def test_a_drag_moves_a_window(desktop: Desktop, driver: DesktopComputerDriver, witness: TkWitness) -> None:
+    def place() -> tuple[int, int]:
+        [found] = [window for window in desktop.windows() if window.app == "Tk"]
+        return found.x, found.y
+
+    x, y = place()
+    bar = (x + 200, y - 12)
+    act(driver, "drag", path=path(bar, (bar[0] + 120, bar[1] + 60)))
+    eventually(lambda: place() == (x + 120, y + 60))
+    act(driver, "drag", path=path((bar[0] + 120, bar[1] + 60), bar))
+    eventually(lambda: place() == (x, y))
+
+
+@pytest.mark.parametrize(
+    ("fields", "button", "shifted", "count"),
+    [
+        ({"scroll_x": 0, "scroll_y": 300}, 5, 0, 6),
+        ({"scroll_x": 0, "scroll_y": -300}, 4, 0, 6),
+        ({"scroll_x": 300, "scroll_y": 0}, 5, 1, 6),
+        ({"scroll_x": -300, "scroll_y": 0}, 4, 1, 6),
+        ({"scroll_x": 0, "scroll_y": PIXELS_PER_NOTCH}, 5, 0, 1),
+    ],
+)
+def test_a_scroll_turns_the_wheel_by_notches(
+    driver: DesktopComputerDriver,
+    witness: TkWitness,
+    fields: dict[str, int],
+    button: int,
+    shifted: int,
+    count: int,
+) -> None:
+    """Tk tells a horizontal wheel (buttons 6 left, 7 right) as the vertical one with Shift."""
+    act(driver, "scroll", x=PLACE[0], y=PLACE[1], **fields)
+    events = witness.saw("mouseup", count)
+    assert presses(events) == [f"+{button}", f"-{button}"] * count
+    assert {event["state"] & 1 for event in only(events, "mousedown", "dblclick")} == {shifted}
+
+
+def test_a_double_click_selects_a_word_in_a_terminal(desktop: Desktop, driver: DesktopComputerDriver) -> None:
+    with running(desktop, ["xterm", "-e", "sh", "-c", "echo oneword other; cat"], "XTerm") as window:
+        desktop.step(settle=Settle())
+        act(driver, "double_click", x=window.x + 20, y=window.y + 8)
+        assert selected(desktop, "oneword") == "oneword"
+        right = window.x + window.width - 30
+        act(driver, "drag", path=path((window.x + 3, window.y + 8), (right, window.y + 8)))
+        assert selected(desktop, "oneword other").strip() == "oneword other"
+
+
+def test_a_double_click_selects_a_word_in_an_editor(desktop: Desktop, driver: DesktopComputerDriver) -> None:
+    with editor(desktop) as app:
+        desktop.step("type oneword")
+        assert app.got("oneword") == "oneword"
+        # Below the menu bar, in the only line of the text.
+        act(driver, "double_click", x=app.window.x + 20, y=app.window.y + 40)
+        desktop.step("type other")
+        assert app.got("other") == "other"
+
+
+def test_no_event_is_marked(driver: DesktopComputerDriver, witness: TkWitness) -> None:
+    """What a program sends to a window says so, and many programs ignore it; our events are the server's."""
+    act(driver, "click", x=PLACE[0], y=PLACE[1], button="left", keys=["SHIFT"])
+    act(driver, "double_click", x=PLACE[0], y=PLACE[1])
+    act(driver, "drag", path=path(PLACE, (400, 450)))
+    act(driver, "scroll", x=PLACE[0], y=PLACE[1], scroll_x=0, scroll_y=PIXELS_PER_NOTCH)
+    act(driver, "type", text="aé日")
+    act(driver, "keypress", keys=["CTRL", "END"])
+
+    def ended(events: list[Event]) -> bool:
+        return any(event["detail"] == "Control_L" for event in only(events, "keyup"))
+
+    events = witness.until(ended)
+    kinds = {event["type"] for event in events}
+    assert {"mousedown", "mouseup", "mousemove", "dblclick", "keydown", "keyup"} <= kinds
+    assert not any(event.get("sent") for event in events)
+
+
+def selected(desktop: Desktop, expected: str, timeout: float = 5.0) -> str:
+    """What is selected in the terminal, which copies it at once; as soon as that is `expected` or the time is over."""
+    deadline = time.monotonic() + timeout
+    while True:
+        text = desktop.exec(["xclip", "-o", "-selection", "clipboard"], timeout=10).stdout.decode()
+        if text.strip() == expected or time.monotonic() > deadline:
+            return text
