@@ -130,7 +130,7 @@ class Keeper:
         channel = await AsyncChannel.connect(await self._stream(START_TIMEOUT))
         try:
             agent = (time.monotonic() - began) * 1000
-            self._status.progress("Waiting for the desktop to be painted")
+            self._status.progress("waiting for the desktop to be painted")
             await channel.call(protocol.READY, {"timeout_s": START_TIMEOUT}, timeout=START_TIMEOUT + 5)
             painted = (time.monotonic() - began) * 1000
         finally:

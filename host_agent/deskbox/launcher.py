@@ -64,7 +64,7 @@ def launch(
                 f"desktop {home.name!r} has lost its keeper: attach to it, or clear it away with "
                 f"`deskbox down {home.name}`"
             )
-        progress("Starting the guest")
+        progress("starting the guest")
         home.create()
         record = DesktopRecord(
             name=home.name, backend=backend, size=size, url=url or "", image=image, created=time.time()

@@ -47,7 +47,6 @@ _PID_FILE = Path("/var/run/docker.pid")
 # Where an engine that we start keeps what it needs while it runs: not in the system's place, which may be in
 # use by another or hold what another left.
 _EXEC_ROOT = Path("/run/deskbox-engine")
-_SYSTEM_EXEC_ROOT = Path("/run/docker")
 # Where daemons and what they need are, though a user's PATH may not say so.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 _APT_WAIT = ("-o", "DPkg::Lock::Timeout=300")
@@ -90,11 +89,8 @@ def ensure_host(progress: Progress, install: bool) -> None:
     """
     if install:
         packages = missing_packages()
-        exec_root = None if _SYSTEM_EXEC_ROOT.exists() else _SYSTEM_EXEC_ROOT
         if packages:
             _apt_install(packages, progress)
-        if "docker.io" in packages and not _has_init():
-            _adopt_engine(exec_root)
     _ensure_engine(progress, install)
     if install and not _check_novnc().ok:
         try:
@@ -340,11 +336,10 @@ def _start_by_hand() -> None:
             env={**os.environ, "PATH": _PATH},
         )
     process = _appears_after(before) if launched.returncode == 0 else Process(0, 0)
-    engine = Engine(process.pid, process.started, str(_EXEC_ROOT))
-    _record(engine)
+    _record(process)
     if not _engine_comes_up(process):
         said = _last_words(_read(_log_file()))
-        _end(engine)
+        _end(process)
         _record_file().unlink(missing_ok=True)
         raise Refused(f"dockerd does not start: {said}. All that it said is in {_log_file()}.")
 
@@ -369,16 +364,6 @@ def _written_down() -> Process:
     return Process.of(int(pid)) if pid.isdigit() else Process(0, 0)
 
 
-def _adopt_engine(exec_root: Path | None) -> None:
-    """Without an init system, installing the package may start the engine by itself: it is ours too.
-
-    `exec_root` is the directory that came with it, None if that was there before.
-    """
-    process = _written_down()
-    if process.alive():
-        _record(Engine(process.pid, process.started, str(exec_root or "")))
-
-
 def _engine_comes_up(process: Process | None = None) -> bool:
     """Wait until the engine answers, or refuses us; False if it does not come, or `process` has ended."""
 
@@ -401,31 +386,29 @@ def stop_engine() -> bool:
     may not end it.
     """
     try:
-        engine = Engine(**json.loads(_record_file().read_text()))
+        process = Process(**json.loads(_record_file().read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return False
-    ours = engine.process.alive()
+    ours = process.alive()
     if ours and _runs_containers():
         return False
-    if ours or engine.exec_root == str(_EXEC_ROOT):
-        # Had it ended before, the system's directory could be another engine's by now.
-        _end(engine)
+    _end(process)
     _record_file().unlink(missing_ok=True)
     _log_file().unlink(missing_ok=True)
     return ours
 
 
-def _end(engine: Engine) -> None:
-    """End an engine of ours; then nobody uses the sockets that it leaves in its directory: it goes, too."""
-    engine.process.end(_ENGINE_STOP_S)
-    if engine.process.alive():
-        raise Refused(f"The Docker engine still runs: end it with `sudo kill {engine.pid}`, then repeat.")
-    ours = engine.exec_root in (str(_EXEC_ROOT), str(_SYSTEM_EXEC_ROOT)) and Path(engine.exec_root).exists()
-    if ours and not _written_down().alive():
-        removed = _run_as_root(["rm", "--recursive", "--one-file-system", engine.exec_root])
+def _end(process: Process) -> None:
+    """End our engine; then nobody uses the sockets that it leaves in its directory: it goes, too."""
+    process.end(_ENGINE_STOP_S)
+    if process.alive():
+        raise Refused(f"The Docker engine still runs: end it with `sudo kill {process.pid}`, then repeat.")
+    # It may have ended long ago, and another user's desktops may have started another one there.
+    if _EXEC_ROOT.exists() and not _written_down().alive():
+        removed = _run_as_root(["rm", "--recursive", "--one-file-system", str(_EXEC_ROOT)])
         if removed.returncode != 0:
             said = _last_words(removed.stderr)
-            raise Refused(f"The Docker engine has ended, but {engine.exec_root} can't be removed: {said}.")
+            raise Refused(f"The Docker engine has ended, but {_EXEC_ROOT} can't be removed: {said}.")
 
 
 def _runs_containers() -> bool:
@@ -436,19 +419,6 @@ def _runs_containers() -> bool:
         return bool(client.containers.list())
     finally:
         client.close()
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What is written down about an engine that runs because of us."""
-
-    pid: int
-    started: int  # as in Process
-    exec_root: str  # the directory that came with it and goes with it; "" if there is none
-
-    @property
-    def process(self) -> Process:
-        return Process(self.pid, self.started)
 
 
 @dataclass(frozen=True)
@@ -490,8 +460,8 @@ def _start_ticks(pid: int) -> int:
     return int(fields[19]) if fields and fields[0] not in "ZX" else 0
 
 
-def _record(engine: Engine) -> None:
-    _record_file().write_text(json.dumps(asdict(engine)))
+def _record(process: Process) -> None:
+    _record_file().write_text(json.dumps(asdict(process)))
 
 
 def _record_file() -> Path:

@@ -12,7 +12,7 @@ What goes wrong elsewhere, and which test watches for it here:
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,7 +128,9 @@ def test_a_terminal_gets_the_bytes(desktop: Desktop) -> None:
 
 
 def test_ctrl_c_interrupts(desktop: Desktop) -> None:
-    with running(desktop, ["xterm", "-e", "sh", "-c", "trap 'echo got > int.log' INT; sleep 60; cat"], "XTerm"):
+    with running(
+        desktop, ["xterm", "-e", "sh", "-c", "trap 'echo got > int.log' INT; sleep 60; cat"], "XTerm"
+    ):
         desktop.step(settle=Settle())
         press(desktop, "CTRL", "C")
         eventually(lambda: desktop.exec(["cat", "int.log"]).stdout == b"got\n")
@@ -152,7 +154,7 @@ CHORDS = {
     "Home": ["Home"],
     "F6": ["F6"],
 }
-LETTERS = {"a": "a", " ": "space", "1": "1", "é": "eacute", "ż": "zabovedot", "日": "U65E5", "ß": "ssharp"}
+LETTERS = {"a": "a", " ": "space", "1": "1", "é": "eacute", "ż": "U017C", "日": "U65E5", "ß": "ssharp"}
 MODIFIERS = {"CTRL": "Control_L", "SHIFT": "Shift_L"}
 BUTTONS = {"left": 1, "wheel": 2, "right": 3, "back": 8, "forward": 9}
 
@@ -161,54 +163,65 @@ BUTTONS = {"left": 1, "wheel": 2, "right": 3, "back": 8, "forward": 9}
 SHARES = {"click": 30, "scroll": 15, "keypress": 25, "type": 15, "move": 14, "drag": 1}
 
 
-def random_action(source: random.Random, geometry: Geometry) -> tuple[str, list[str]]:
-    """A line of a script, and the presses that it has to cause."""
+def random_action(source: random.Random, geometry: Geometry) -> tuple[str, list[str], list[str]]:
+    """A line of a script, and what it has to cause: of keys, of buttons."""
     # On the canvas: in the field, a click with the wheel asks other programs for their selection first.
     x, y = source.randrange(120, 580), source.randrange(400, 500)
     keys = source.choice([[], [], ["CTRL"], ["SHIFT"], ["CTRL", "SHIFT"]])
-    held = [MODIFIERS[key] for key in keys]
-    around = [f"+{name}" for name in held], [f"-{name}" for name in reversed(held)]
+    held = pressed(MODIFIERS[key] for key in keys)
     point: dict[str, Any] = {"x": x, "y": y, "keys": keys}
     match source.choices(list(SHARES), weights=list(SHARES.values()))[0]:
         case "click":
             button = source.choice(list(BUTTONS))
             action = SimpleNamespace(type="click", button=button, **point)
-            inner = [f"+{BUTTONS[button]}", f"-{BUTTONS[button]}"]
+            return plan(action, geometry).script, held, pressed([BUTTONS[button]])
         case "scroll":
             notches = source.choice([-2, -1, 1, 2])
             action = SimpleNamespace(type="scroll", scroll_x=0, scroll_y=48 * notches, **point)
-            inner = (["+5", "-5"] if notches > 0 else ["+4", "-4"]) * abs(notches)
+            return plan(action, geometry).script, held, pressed([5 if notches > 0 else 4]) * abs(notches)
         case "move":
-            action, inner = SimpleNamespace(type="move", **point), []
+            return plan(SimpleNamespace(type="move", **point), geometry).script, held, []
         case "drag":
             ends = [SimpleNamespace(x=x, y=y), SimpleNamespace(x=x + 2, y=y + 1)]
-            action, inner = SimpleNamespace(type="drag", path=ends, keys=keys), ["+1", "-1"]
+            action = SimpleNamespace(type="drag", path=ends, keys=keys)
+            return plan(action, geometry).script, held, pressed([1])
         case "type":
             text = "".join(source.choices(list(LETTERS), k=source.randrange(1, 6)))
-            action, around = SimpleNamespace(type="type", text=text), ([], [])
-            inner = [sign + LETTERS[letter] for letter in text for sign in "+-"]
+            caused = [change for letter in text for change in pressed([LETTERS[letter]])]
+            return plan(SimpleNamespace(type="type", text=text), geometry).script, caused, []
         case _:
             chord = source.choice(list(CHORDS))
-            names = CHORDS[chord]
-            return f"key {chord}", [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
-    return plan(action, geometry).script, [*around[0], *inner, *around[1]]
+            return f"key {chord}", pressed(CHORDS[chord]), []
+
+
+def pressed(names: Iterable[object]) -> list[str]:
+    """All go down, then up in reverse."""
+    names = list(names)
+    return [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
 
 
 def test_two_thousand_actions(desktop: Desktop, witness: TkWitness) -> None:
     """Every press arrives, none that nobody asked for, and nothing is down at the end."""
     source = random.Random(7)
     geometry = Geometry.fit(desktop.size, None, None)
-    count, expected = 0, []
+    count = 0
+    keys: list[str] = []
+    buttons: list[str] = []
     while count < 2000:
         lines = []
         for _ in range(source.randrange(1, 60)):
-            line, caused = random_action(source, geometry)
+            line, of_keys, of_buttons = random_action(source, geometry)
             lines.append(line)
-            expected += caused
+            keys += of_keys
+            buttons += of_buttons
         desktop.step("\n".join(lines))
         count += len(lines)
     assert nothing_is_down(desktop)
     assert desktop.held_inputs() == Held()
-    events = witness.until(lambda events: len(presses(events)) >= len(expected))
-    assert presses(events) == expected
+    events = witness.until(lambda events: len(presses(events)) >= len(keys) + len(buttons))
+    # Each in its order; a window manager may hold a button's event back behind a key's.
+    # Tk asks late for the name of a released key, which by then may have been given back: "??".
+    names = zip(presses(only(events, "keydown", "keyup")), keys, strict=True)
+    assert [(got, wanted) for got, wanted in names if got not in (wanted, "-??")] == []
+    assert presses(only(events, "mousedown", "dblclick", "mouseup")) == buttons
     assert not any(event.get("sent") for event in events)

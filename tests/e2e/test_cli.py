@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from PIL import Image
 
@@ -246,6 +247,7 @@ def test_down_leaves_nothing(up: dict[str, Any], state_dir: Path) -> None:
     """The last one here: it stops the desktop of the others."""
     assert read("down", NAME) == {"stopped": [NAME]}
     assert NAME not in [info["name"] for info in read("ls")]
-    containers = ["docker", "ps", "-aq", "--filter", f"label=deskbox.name={NAME}"]
-    assert subprocess.run(containers, capture_output=True, check=True).stdout == b""
+    client = docker.from_env()
+    assert client.containers.list(all=True, filters={"label": f"deskbox.name={NAME}"}) == []
+    client.close()
     assert [path for path in state_dir.rglob("*") if NAME in path.name] == []

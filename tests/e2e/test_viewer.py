@@ -18,12 +18,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image, ImageChops, ImageStat
-from tests.support.chromium import Page, chromium, installed
+from tests.support.chromium import Page, chromium
 
 from deskbox import Desktop
 from deskbox_guest.protocol import Settle
-
-pytestmark = pytest.mark.skipif(not installed(), reason="Chromium is missing: `make test` installs it")
 
 WITNESS = (
     "<title>quiet</title><body style='background:#{color};margin:0;height:100vh' "

@@ -195,6 +195,13 @@ def test_absurd_frames_are_refused(desktop: Desktop, frame: Frame) -> None:
         desktop.step(frame=frame)
 
 
+@pytest.mark.parametrize("path", ["/root/x", "/etc/x", "/x", "/proc/x", "none/x", "/dev/full"])
+def test_files_go_only_where_the_user_may_write(desktop: Desktop, path: str) -> None:
+    with pytest.raises(Refused) as caught:
+        desktop.write_file(path, b"data")
+    assert path.rpartition("/")[0] in str(caught.value)
+
+
 def test_keeper_killed_is_adopted(state_dir: Path) -> None:
     with Desktop.launch("orphan", url="about:blank", detach=True) as desktop:
         desktop.write_file("kept.txt", b"kept")

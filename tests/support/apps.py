@@ -79,7 +79,8 @@ def editor(desktop: Desktop) -> Iterator[App]:
 @contextmanager
 def terminal(desktop: Desktop) -> Iterator[App]:
     """xterm: knows no ping. `cat` in it gets each line at its end."""
-    with running(desktop, ["xterm", "-e", "sh", "-c", "cat > typed.log"], "XTerm") as window:
+    argv = ["xterm", "-geometry", "70x14+640+420", "-e", "sh", "-c", "cat > typed.log"]
+    with running(desktop, argv, "XTerm") as window:
         start = 0
 
         def clear() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
+import os
 import signal
 import subprocess
 import tempfile
@@ -29,10 +29,6 @@ FLAGS = [
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 ]
-
-
-def installed() -> bool:
-    return shutil.which("chromium") is not None
 
 
 class Page:
@@ -100,7 +96,11 @@ def chromium(width: int = 1280, height: int = 900) -> Iterator[Chromium]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = ["chromium", *FLAGS, f"--window-size={width},{height}", f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": profile},  # it leaves its sockets there
         )
         try:
             browser = Chromium(f"http://127.0.0.1:{_port(process, Path(profile))}")

@@ -167,6 +167,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         },
         "provision": {
             "ensure_host": ensure_host,
+            "ask_for_password": lambda: None,
             "check_host": lambda: world.checks,
             "stop_engine": lambda: world.calls.append(("stop_engine",)),
         },

@@ -14,7 +14,7 @@ import pytest
 
 from deskbox import provision
 from deskbox.errors import Refused
-from deskbox.provision import Engine, Process, choose_packages
+from deskbox.provision import Process, choose_packages
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +24,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DESKBOX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     return state
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provision, "_PID_FILE", tmp_path / "docker.pid")
+    monkeypatch.setattr(provision, "_EXEC_ROOT", tmp_path / "run" / "ours")
 
 
 @pytest.fixture
@@ -167,13 +173,10 @@ class TestByHand:
     """Without an init system: a stand-in for dockerd."""
 
     @pytest.fixture(autouse=True)
-    def no_init(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_init(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(provision, "_has_init", lambda: False)
         monkeypatch.setattr(os, "geteuid", lambda: 0)
         monkeypatch.setattr(provision, "_runs_containers", lambda: False)
-        monkeypatch.setattr(provision, "_PID_FILE", tmp_path / "docker.pid")
-        monkeypatch.setattr(provision, "_EXEC_ROOT", tmp_path / "run" / "ours")
-        monkeypatch.setattr(provision, "_SYSTEM_EXEC_ROOT", tmp_path / "run" / "system")
         monkeypatch.setattr(provision, "_ENGINE_LAUNCH_S", 1.0)
 
     def dockerd(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -186,8 +189,8 @@ class TestByHand:
         """It notes its process, and makes the directory that it was told to use."""
         return f'echo $$ > {tmp_path}/docker.pid; mkdir -p "$2/sockets"; exec sleep 300'
 
-    def engine_written_down(self, state: Path) -> Engine:
-        return Engine(**json.loads((state / "dockerd.json").read_text()))
+    def engine_written_down(self, state: Path) -> Process:
+        return Process(**json.loads((state / "dockerd.json").read_text()))
 
     def test_it_is_started_written_down_and_ended(
         self,
@@ -203,11 +206,11 @@ class TestByHand:
         provision._ensure_engine(said.append, install=True)
         assert said == ["starting the Docker engine"]
         started = self.engine_written_down(state)
-        assert started.process.alive()
+        assert started.alive()
         assert os.getsid(started.pid) == started.pid
-        assert started.exec_root == str(tmp_path / "run" / "ours")
+        assert (tmp_path / "run" / "ours").is_dir()
         assert provision.stop_engine()
-        assert not started.process.alive()
+        assert not started.alive()
         assert list(state.iterdir()) == []
         assert [path.name for path in (tmp_path / "run").iterdir()] == ["system"]
         assert not provision.stop_engine()
@@ -243,50 +246,16 @@ class TestByHand:
         monkeypatch.setattr(provision, "_runs_containers", lambda: False)
         assert provision.stop_engine()
 
-    @pytest.mark.parametrize("was_there", [False, True])
-    def test_one_that_came_with_the_package_is_ours_but_not_a_directory_of_before(
-        self,
-        engine: list[provision.EngineState],
-        tmp_path: Path,
-        state: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        was_there: bool,
-    ) -> None:
-        system = tmp_path / "run" / "system"
-        if was_there:
-            system.mkdir(parents=True)
-        self.dockerd(tmp_path, monkeypatch, self.living(tmp_path))
-
-        def install(packages: list[str], progress: provision.Progress) -> None:
-            subprocess.run(["setsid", "--fork", tmp_path / "dockerd", "--exec-root", system], check=True)
-            provision._appears_after(Process(0, 0))
-
-        monkeypatch.setattr(provision, "missing_packages", lambda: ["docker.io"])
-        monkeypatch.setattr(provision, "_apt_install", install)
-        monkeypatch.setattr(provision, "_check_novnc", lambda: provision.Check("noVNC", True, "", ""))
-        engine.append("running")
-        provision.ensure_host(print, install=True)
-        started = self.engine_written_down(state)
-        assert started.process.alive()
-        assert provision.stop_engine()
-        assert not started.process.alive()
-        assert system.exists() == was_there
-
-    @pytest.mark.parametrize(
-        ("place", "another", "stays"), [("ours", 0, 0), ("ours", 1, 1), ("system", 0, 1)]
-    )
-    def test_what_another_engine_may_use_stays(
-        self, tmp_path: Path, state: Path, place: str, another: int, stays: int
-    ) -> None:
+    @pytest.mark.parametrize("another", [False, True])
+    def test_what_another_engine_may_use_stays(self, tmp_path: Path, state: Path, another: bool) -> None:
         """Ours has ended by itself; since then, another may have started."""
-        (tmp_path / "run" / place).mkdir(parents=True)
+        (tmp_path / "run" / "ours").mkdir(parents=True)
         if another:
             (tmp_path / "docker.pid").write_text(str(os.getpid()))
         state.mkdir(mode=0o700)
-        ended = Engine(os.getpid(), 1, str(tmp_path / "run" / place))
-        (state / "dockerd.json").write_text(json.dumps(asdict(ended)))
+        (state / "dockerd.json").write_text(json.dumps(asdict(Process(os.getpid(), 1))))
         assert not provision.stop_engine()
-        assert len(list((tmp_path / "run").iterdir())) == stays
+        assert (tmp_path / "run" / "ours").exists() == another
         assert list(state.iterdir()) == []
 
     def test_one_of_root_is_ended_through_sudo(
@@ -321,7 +290,7 @@ def test_a_process_with_the_same_number_is_not_the_same(state: Path) -> None:
     try:
         process = Process.of(sleeper.pid)
         assert process.alive()
-        other = Engine(process.pid, process.started + 1, "")
+        other = Process(process.pid, process.started + 1)
         (state / "dockerd.json").write_text(json.dumps(asdict(other)))
         assert not provision.stop_engine()
         assert sleeper.poll() is None
@@ -333,7 +302,7 @@ def test_a_process_with_the_same_number_is_not_the_same(state: Path) -> None:
     assert Process.of(sleeper.pid).started == 0
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "started": 5}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_damaged_record_ends_nothing(state: Path, text: str) -> None:
     state.mkdir(mode=0o700)
     (state / "dockerd.json").write_text(text)

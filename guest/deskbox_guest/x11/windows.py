@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from Xlib import X
 from Xlib.error import BadDrawable, BadWindow
 from Xlib.ext import res
@@ -13,10 +15,25 @@ from deskbox_guest.x11.display import Link
 
 def windows(link: Link) -> list[Window]:
     """Top of the stack first. Without a window manager that lists them: none."""
-    stacking = link.cardinals(link.root, "_NET_CLIENT_LIST_STACKING")
+    managed = link.cardinals(link.root, "_NET_CLIENT_LIST")
     active = next(iter(link.cardinals(link.root, "_NET_ACTIVE_WINDOW")), 0)
-    found = (_describe(link, window_id, active) for window_id in reversed(stacking))
-    return [window for window in found if window is not None]
+    # Not `_NET_CLIENT_LIST_STACKING`: window managers differ in which end of it is the top.
+    heights = {child.id: height for height, child in enumerate(link.root.query_tree().children)}
+    found = []
+    for window_id in managed:
+        with suppress(BadWindow, BadDrawable):  # it has just gone
+            window = _describe(link, window_id, active)
+            if window is not None:
+                found.append((heights.get(_frame(link, window_id), len(heights)), window))
+    return [window for _, window in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def _frame(link: Link, window_id: int) -> int:
+    """The ancestor that is a child of the root: what the window manager put around the window."""
+    window = link.window(window_id)
+    while (parent := window.query_tree().parent).id != link.root.id:
+        window = parent
+    return int(window.id)
 
 
 def client_pid(link: Link, window_id: int) -> int:
@@ -28,27 +45,24 @@ def client_pid(link: Link, window_id: int) -> int:
 
 
 def _describe(link: Link, window_id: int, active: int) -> Window | None:
-    """None if the window has gone, or shows nothing because it is minimised."""
+    """None if the window shows nothing, because it is minimised."""
     window = link.window(window_id)
-    try:
-        if window.get_attributes().map_state != X.IsViewable:
-            return None
-        geometry = window.get_geometry()
-        corner = link.root.translate_coords(window_id, 0, 0)
-        classes = window.get_wm_class()
-        return Window(
-            id=window_id,
-            title=_title(link, window),
-            app=classes[1] if classes else "",
-            x=corner.x,
-            y=corner.y,
-            width=geometry.width,
-            height=geometry.height,
-            active=window_id == active,
-            pid=client_pid(link, window_id),
-        )
-    except (BadWindow, BadDrawable):
+    if window.get_attributes().map_state != X.IsViewable:
         return None
+    geometry = window.get_geometry()
+    corner = link.root.translate_coords(window_id, 0, 0)
+    classes = window.get_wm_class()
+    return Window(
+        id=window_id,
+        title=_title(link, window),
+        app=classes[1] if classes else "",
+        x=corner.x,
+        y=corner.y,
+        width=geometry.width,
+        height=geometry.height,
+        active=window_id == active,
+        pid=client_pid(link, window_id),
+    )
 
 
 def _title(link: Link, window: XWindow) -> str:

@@ -71,6 +71,8 @@ def _start(name: str, backend: str, size: Size | None, url: str | None, setup: b
     from deskbox.desktop import Desktop
     from deskbox.launcher import DEFAULT_SIZE
 
+    if setup:
+        provision.ask_for_password()
     with output.progress() as progress:
         provision.ensure_host(progress, install=setup)
         return Desktop.launch(
@@ -231,6 +233,8 @@ def image(backend: BackendOption = None, setup: SetupOption = False, as_json: Js
 
     started = time.monotonic()
     chosen = backends.resolve(backend or "auto")
+    if setup:
+        provision.ask_for_password()
     with output.progress() as progress:
         provision.ensure_host(progress, install=setup)
         backends.create(chosen).prepare(progress)

@@ -1,0 +1,59 @@
+"""The image that desktops are started from, and what a desktop finds in it."""
+
+from __future__ import annotations
+
+import docker
+import pytest
+from docker.models.images import Image
+
+from deskbox import images
+from deskbox.desktop import Desktop
+
+# One character of each script that must be readable, in each of the generic fonts.
+SCRIPTS = {
+    "Latin": "ż",
+    "Greek": "Ω",
+    "Cyrillic": "ж",
+    "Han": "漢",
+    "Kana": "あ",
+    "Hangul": "한",
+    "emoji": "🎉",
+}
+
+
+@pytest.fixture(scope="module")
+def image(shared_desktop: Desktop) -> Image:
+    """Every desktop uses it, so it is there once one runs."""
+    client = docker.from_env()
+    return client.images.get(images.ensure_docker_image(client, print))
+
+
+def test_the_image_is_small(image: Image) -> None:
+    assert image.attrs["Size"] <= 650e6
+
+
+def test_the_image_knows_its_recipe(image: Image) -> None:
+    assert image.labels[images.LABEL] == images.recipe_hash()
+
+
+def test_it_is_debian_13_with_one_user_and_no_sudo(desktop: Desktop) -> None:
+    assert b"VERSION_CODENAME=trixie" in desktop.read_file("/etc/os-release")
+    assert desktop.exec(["id"]).stdout.decode().strip() == "uid=1000(user) gid=1000(user) groups=1000(user)"
+    assert desktop.exec(["sh", "-c", "command -v sudo su"]).stdout in (b"", b"/usr/bin/su\n")
+    assert desktop.read_file("/proc/1/comm") == b"dumb-init\n"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_has_a_font(desktop: Desktop, script: str) -> None:
+    code = f"{ord(SCRIPTS[script]):x}"
+    assert desktop.exec(["fc-list", f":charset={code}"]).stdout.strip()
+
+
+def test_the_fonts_are_indexed_already(desktop: Desktop) -> None:
+    """Or each desktop's first program would read all of them, and write an index of its own."""
+    assert desktop.exec(["ls", ".cache/fontconfig"]).exit_code != 0
+
+
+def test_each_desktop_is_a_machine_of_its_own(desktop: Desktop) -> None:
+    found = desktop.read_file("/etc/machine-id").decode().strip()
+    assert found == desktop.facts().boot_id
