@@ -18,8 +18,10 @@ find /etc/alternatives -name '*.gz' -xtype l -delete
 
 # The fonts are indexed now: the root is read-only later and every first start would pay for it. An index
 # holds the time of its directory to the nanosecond, which an archive forgets: so let it be a whole second.
-find /usr/share/fonts /usr/local/share/fonts -type d -exec touch --date=2000-01-01T00:00:00Z {} +
+firefox_fonts=/usr/lib/firefox-esr/fonts
+find /usr/share/fonts /usr/local/share/fonts $firefox_fonts -type d -exec touch --date=2000-01-01T00:00:00Z {} +
 fc-cache --system-only --force
+fc-cache --force $firefox_fonts
 
 # Firefox compiles its own scripts on a profile's first start, which takes a second. Every desktop would
 # repeat that, so one start is made here and what it compiled becomes the seed of the guest's profile.

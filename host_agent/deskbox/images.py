@@ -15,7 +15,9 @@ import hashlib
 import io
 import os
 import platform
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -266,7 +268,7 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
     command += ["--skip", "output/dev"]  # whatever runs the root brings its own /dev
     command += [
         "--customize-hook",
-        f"tar-in {overlay} /",
+        f"tar-in {shlex.quote(str(overlay))} /",
         "--customize-hook",
         'chroot "$1" sh /tmp/deskbox/configure.sh && rm -r "$1/tmp/deskbox"',
     ]
@@ -281,6 +283,7 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
+            start_new_session=True,
         )
         assert process.stderr is not None
         failure = ""
@@ -290,13 +293,15 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
                 if line.startswith("I: "):
                     progress(line[3:].strip().removesuffix("..."))
                 elif line.startswith("E: "):
-                    failure = failure or line[3:].strip()  # the first is the cause
+                    failure = failure or line[3:300].strip()  # the first is the cause
         except BaseException:
-            process.terminate()  # it unmounts and deletes what it has unpacked
+            # It unmounts and deletes what it has unpacked, and tells: who stopped listening would kill it.
+            os.killpg(process.pid, signal.SIGINT)
+            log_file.writelines(process.stderr)
             raise
         finally:
-            process.stderr.close()
             process.wait()
+            process.stderr.close()
     if process.returncode != 0:
         raise DeskboxError(
             f"mmdebstrap could not build the guest's root ({failure or f'exit code {process.returncode}'}); "

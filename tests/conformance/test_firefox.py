@@ -10,23 +10,30 @@ from __future__ import annotations
 import io
 import json
 import re
-import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from PIL import Image, ImageChops
 from tests.support.apps import editor
 from tests.support.tk_witness import eventually
 
+from deskbox.calls import ExecResult
 from deskbox.desktop import Desktop
 from deskbox.errors import Refused
 from deskbox_guest.protocol import Settle
 
-# A second Firefox, with the same settings and a new profile, that writes down whom it asks for what.
+# A second Firefox, with the same settings, a new profile and a screen of its own, that writes down whom it
+# asks for what.
 PROBE = """
-export MOZ_LOG=sync,timestamp,nsHttp:3,nsHostResolver:5 MOZ_LOG_FILE=/tmp/probe
-unset DBUS_SESSION_BUS_ADDRESS
-exec timeout 75 firefox-esr --headless --new-instance --profile /tmp/probe-profile http://invited.test/
+mkdir /tmp/probe-profile
+Xvfb :9 -nolisten tcp &
+until [ -S /tmp/.X11-unix/X9 ]; do sleep 0.1; done
+export MOZ_LOG=sync,timestamp,nsHttp:3,nsHostResolver:5 MOZ_LOG_FILE=/tmp/probe DISPLAY=:9
+export DBUS_SESSION_BUS_ADDRESS=disabled:
+timeout 75 firefox-esr --new-instance --profile /tmp/probe-profile http://invited.test/
+echo "ended with $?"
+kill %1
 """
 EDITOR = (300, 300)  # a screen pixel that the editor covers
 # For each process that shows pages: how many system call filters it has, and where it differs from ours.
@@ -59,11 +66,9 @@ def own(state_dir: object) -> Iterator[Desktop]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def probe(own: Desktop) -> Iterator[threading.Thread]:
-    thread = threading.Thread(target=own.exec, args=(["sh", "-c", PROBE],), kwargs={"timeout": 120})
-    thread.start()
-    yield thread
-    thread.join()
+def probe(own: Desktop) -> Iterator[Future[ExecResult]]:
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit(own.exec, ["sh", "-c", PROBE], timeout=120)
 
 
 def show(desktop: Desktop, title: str, body: str) -> None:
@@ -148,9 +153,9 @@ def test_the_bar_starts_programs(own: Desktop, button: int, app: str) -> None:
     eventually(lambda: [window.app for window in own.windows()] == [app], within=20)
 
 
-def test_nothing_is_fetched_uninvited(own: Desktop, probe: threading.Thread) -> None:
+def test_nothing_is_fetched_uninvited(own: Desktop, probe: Future[ExecResult]) -> None:
     """In more than a minute: what a browser does behind its user's back, it does by then."""
-    probe.join()
+    assert b"ended with 124" in probe.result().stdout, "it ran for all of its time"
     log = own.read_file("/tmp/probe.moz_log").decode(errors="replace")
     asked = set(re.findall(r"Resolving host \[([^\]]*)\]", log))
     fetched = set(re.findall(r"uri=(\S+)", log))

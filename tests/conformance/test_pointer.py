@@ -221,9 +221,20 @@ def test_no_event_is_marked(driver: DesktopComputerDriver, witness: TkWitness) -
 
 
 def selected(desktop: Desktop, expected: str, timeout: float = 5.0) -> str:
-    """What is selected in the terminal, which copies it at once; as soon as that is `expected` or the time is over."""
+    """What is selected in the terminal, which copies it at once; waits until that is `expected`."""
     deadline = time.monotonic() + timeout
     while True:
         text = desktop.exec(["xclip", "-o", "-selection", "clipboard"], timeout=10).stdout.decode()
         if text.strip() == expected or time.monotonic() > deadline:
             return text
+
+
+def test_a_double_click_is_one_whatever_comes_before_and_after(
+    driver: DesktopComputerDriver, witness: TkWitness
+) -> None:
+    """Clicks and double clicks at one place, as fast as they can come: no triple click."""
+    for kind in ("click", "double_click", "double_click", "click"):
+        button = {"button": "left"} if kind == "click" else {}
+        act(driver, kind, x=PLACE[0], y=PLACE[1], **button)
+    events = only(witness.saw("mouseup", 6), "mousedown", "dblclick")
+    assert [event["type"] for event in events] == ["mousedown", *["mousedown", "dblclick"] * 2, "mousedown"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +21,12 @@ SETTLE = Settle(quiet=QUIET, cap=3.0)
 CLICK = "mousemove 650 300 click 1"
 # A look every 25 ms, one more after the last change, and the guest shares its processors.
 SLACK_MS = 100
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_at_the_end(shared_desktop: Desktop) -> Iterator[None]:
+    yield
+    shared_desktop.open_url("about:blank")
 
 
 def show(desktop: Desktop, what: str) -> None:

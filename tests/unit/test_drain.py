@@ -66,6 +66,6 @@ def test_a_sleeping_process_is_quiet_and_a_running_one_is_not() -> None:
             assert process.stdout is not None
             process.stdout.readline()
             watch = FamilyWatch(process.pid, looks=2)
-            looks = [watch.quiet() for _ in range(50)]
-            assert any(looks) is expected
+            assert any(watch.quiet() for _ in range(50)) is expected
+            assert all([watch.works() for _ in range(50)][2:]) is not expected
             process.kill()

@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 import threading
+import time
 import zipfile
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -221,6 +222,23 @@ def test_a_build_that_fails_leaves_nothing_and_names_the_cause(cache: Path, prog
     with pytest.raises(DeskboxError, match=r"no such mirror.*mmdebstrap\.log"):
         images.build_rootfs(lambda line: None)
     assert sorted(path.name for path in cache.iterdir()) == ["lock", "mmdebstrap.log"]
+
+
+def test_a_build_that_is_interrupted_may_clean_up(cache: Path, programs: Path) -> None:
+    apt(programs, DEBIAN)
+    script = f"trap 'echo cleaned >{cache}/state; exit 1' INT; echo 'I: working...' >&2; sleep 20 2>/dev/null & wait"
+    program(programs, "mmdebstrap", script)
+
+    def interrupt(line: str) -> None:
+        if line == "working":
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        images.build_rootfs(interrupt)
+    assert (cache / "state").read_text() == "cleaned\n"
+    assert time.monotonic() - started < 10
+    assert not list(cache.glob("rootfs-*")) + list(cache.glob("partial-*"))
 
 
 def test_what_a_killed_builder_left_is_deleted(cache: Path, programs: Path) -> None:

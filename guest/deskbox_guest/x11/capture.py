@@ -80,11 +80,11 @@ class Screen:
             self._grabber.close()
             self._link.close()
 
-    def changes(self, timeout: float = 0.0) -> int:
-        """A number that grows when something has been drawn; waits up to `timeout` seconds for that."""
+    def changes(self) -> int:
+        """A number that grows when something has been drawn."""
         with self._lock:
             self._link.sync()
-            self._link.pump(timeout)
+            self._link.pump()
             return self._changes
 
     def pixels(self) -> tuple[int, Image.Image]:

@@ -29,7 +29,7 @@ class X11Desktop:
 
     def __init__(self, display: str | None = None) -> None:
         """`display` None: `$DISPLAY`. Undoes changes to the keyboard that a predecessor left behind."""
-        self._script_lock = threading.Lock()
+        self._script_lock = threading.RLock()
         self._facts_lock = threading.Lock()
         self._facts = Link(display)
         self._input_link = Link(display)
@@ -53,11 +53,11 @@ class X11Desktop:
             if step.settle is not None:
                 _check_settle(step.settle)
             if not step.script:
-                return self._look(step, "", cancelled, busy=[])
+                return self._look(step, "", cancelled)
             with self._script_lock:
                 commands = parse(step.script, self.size, held_state.pointer(self._input_link))
                 output = self._engine.run(commands, cancelled)
-                return self._look(step, output, cancelled, busy=[self._engine.busy])
+                return self._look(step, output, cancelled)
 
     def held(self) -> Held:
         """What the X server believes to be down, whoever pressed it."""
@@ -88,16 +88,42 @@ class X11Desktop:
         for link in (self._input_link, self._facts):
             link.close()
 
-    def _look(
-        self, step: Step, output: str, cancelled: Callable[[], bool], busy: list[Callable[[], bool]]
-    ) -> tuple[StepResult, bytes]:
+    def _look(self, step: Step, output: str, cancelled: Callable[[], bool]) -> tuple[StepResult, bytes]:
         started = time.monotonic()
-        settled = wait_for_quiet(self._screen, step.settle, busy, cancelled) if step.settle else "none"
+        settled = (
+            wait_for_quiet(self._screen, step.settle, [self._watch_application()], cancelled)
+            if step.settle
+            else "none"
+        )
         settle_ms = (time.monotonic() - started) * 1000 if step.settle else 0.0
         image, (width, height) = self._screen.picture(step.frame) if step.frame else (b"", (0, 0))
         with self._facts_lock:
             pointer = held_state.pointer(self._facts)
         return StepResult(settled, settle_ms, output, width, height, pointer), image
+
+    def _watch_application(self) -> Callable[[], bool]:
+        """Whether the focused application still works on what it got.
+
+        A script that another thread runs has the engine for itself: then only the screen tells.
+        """
+        with self._engine_if_free() as engine:
+            working = engine.watch() if engine else None
+
+        def busy() -> bool:
+            with self._engine_if_free() as engine:
+                return working is not None and engine is not None and working()
+
+        return busy
+
+    @contextmanager
+    def _engine_if_free(self) -> Iterator[Engine | None]:
+        if not self._script_lock.acquire(blocking=False):
+            yield None
+            return
+        try:
+            yield self._engine
+        finally:
+            self._script_lock.release()
 
 
 def _check_settle(settle: Settle) -> None:

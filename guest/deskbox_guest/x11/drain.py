@@ -103,25 +103,34 @@ class ClientWatch:
 
 
 class FamilyWatch:
-    """Watches a process and all its descendants.
+    """Watches a process and all its descendants, by looking at them again and again.
 
     A browser answers a ping while the process that shows the page still has the keys. Nothing tells when that
     one is done with them; but until then some main thread runs, or will in a moment.
     """
 
     def __init__(self, pid: int, looks: int) -> None:
+        """`looks`: how many looks in a row it takes to be sure."""
         self._pids = _family(pid)
-        self._last: list[bytes] | None = None
-        self._same = 0
         self._looks = looks
+        self._last: dict[int, bytes] = {}
+        self._unchanged = 0
+        self._running: dict[int, int] = {}  # in how many looks in a row a process was found running
 
     def quiet(self) -> bool:
-        """True if no main thread has run since the call that is `looks` calls back."""
-        now = [_main_thread(pid) for pid in self._pids]
-        asleep = all(state.startswith(b"S") for state in now if state)
-        self._same = self._same + 1 if asleep and now == self._last else 0
+        """True if no main thread has run in the time between this look and the first of the last ones."""
+        now = {pid: _main_thread(pid) for pid in self._pids}
+        asleep = all(state.startswith(b"S") for state in now.values() if state)
+        self._unchanged = self._unchanged + 1 if asleep and now == self._last else 0
         self._last = now
-        return self._same >= self._looks
+        return self._unchanged >= self._looks
+
+    def works(self) -> bool:
+        """True if a main thread was found running by this look and all of the last ones."""
+        for pid in self._pids:
+            runs = _main_thread(pid)[:1] in (b"R", b"D")
+            self._running[pid] = self._running.get(pid, 0) + 1 if runs else 0
+        return any(count >= self._looks for count in self._running.values())
 
 
 def _sockets_of(pid: int) -> list[int]:

@@ -6,7 +6,9 @@ Every wait for the sake of a toolkit is one of the constants below.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from Xlib import X
 from Xlib.ext import xtest
@@ -15,6 +17,7 @@ from Xlib.xobject.drawable import Window as XWindow
 from deskbox_guest.protocol import Fault, Held
 from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.drain import FamilyWatch
 from deskbox_guest.x11.focus import FocusMoves
 from deskbox_guest.x11.held import buttons_down, held, keys_down, pointer
 from deskbox_guest.x11.keyboard import Keyboard
@@ -36,9 +39,19 @@ from deskbox_guest.x11.typing import Typist, pause
 
 WHEEL = range(4, 8)  # the buttons that stand for the notches of a wheel, which have no duration
 
-# From press to release of a click. Events keep their order, so toolkits need no time; but X counts time in
-# milliseconds, and the two should not have the same.
-CLICK_HOLD_S = 0.002
+# From press to release of a click: more than one frame (1/60 s). GTK's text view loses about every second
+# double click whose press and release come in the same one; with 20 ms none of many was lost.
+CLICK_HOLD_S = 0.02
+
+# Toolkits take two presses of one button near each other for a double click if the second comes within this
+# time (0.4 s in GTK and Qt, 0.5 in Tk) and distance (5 px in GTK). Within a script that is what was asked
+# for. But a double click must not become the second and third click of a triple one, nor be followed by its
+# third: what comes at once after another script's click there waits until that one's time is over.
+DOUBLE_CLICK_S, DOUBLE_CLICK_PX = 0.51, 8
+
+# How long a window manager may look at a press before its release is let through; and how often we look
+# whether it has been. It takes half a millisecond.
+RELEASE_S, RELEASE_LOOK_S = 1.0, 0.0005
 
 # While a button is down a move goes in steps of at most this many pixels: the first step that is farther
 # away than the drag threshold (3 px in Tk, 4 in Qt's style hints, 8 in GTK and Firefox) starts the drag, and
@@ -55,6 +68,24 @@ DRAG_DWELL_S = 0.06
 # How long the end of a script waits for the application to have handled it. A busy one is left to the wait
 # for a quiet screen.
 FINAL_BARRIER_S = 0.25
+
+# An application that is found running by so many looks in a row has not drawn all that it will: four looks
+# are 100 ms, and a page whose animation needs that much in one piece does not move any more.
+WORK_LOOKS = 4
+
+
+@dataclass(frozen=True)
+class _Press:
+    button: int
+    x: int
+    y: int
+    repeat: int  # of the click that it is part of
+    time: float  # of time.monotonic
+
+    def would_join(self, last: _Press) -> bool:
+        """Whether toolkits would count this and `last` together though one is a double click by itself."""
+        near = self.button == last.button and math.hypot(self.x - last.x, self.y - last.y) <= DOUBLE_CLICK_PX
+        return near and max(self.repeat, last.repeat) > 1
 
 
 class Engine:
@@ -73,6 +104,8 @@ class Engine:
         self._buttons: set[int] = set()  # that are down
         self._unfinished: Focus | None = None  # where the last script's keys may still wait to be handled
         self._dragged = False  # the pointer has moved since a button went down
+        self._pressed = _Press(0, 0, 0, 1, -math.inf)  # the last press of a button that is no wheel
+        self._may_chain = False  # a press belongs to the same script as the last one
 
     def close(self) -> None:
         self._barrier.close()
@@ -89,19 +122,25 @@ class Engine:
         self._check(commands)
         self._buttons = set(buttons_down(self._link))
         self._dragged = False
+        self._may_chain = False
         output: list[str] = []
-        ended = False
+        done = 0
         try:
             for command in commands:
                 self._run_one(command, output, cancelled)
                 if cancelled():
                     raise Fault("interrupted", "cancelled in the middle of a script", {"cancelled": True})
+                done += 1
             self._link.sync()
             self._finish(cancelled)
-            ended = True
-        finally:
-            if not ended:
-                self.release_all()
+        except BaseException as error:
+            refused = isinstance(error, Fault) and error.kind == "refused"
+            if refused and not done:
+                raise  # nothing has happened, so nothing that an earlier script holds is let go
+            self.release_all()
+            if isinstance(error, Fault) and refused:
+                error.kind = "interrupted"  # the commands before this one have had their effects
+            raise
         return "".join(output)
 
     def release_all(self) -> Held:
@@ -122,13 +161,13 @@ class Engine:
             case MouseMove(x, y):
                 self._move(x, y, cancelled)
             case ButtonDown(button):
-                self._button(X.ButtonPress, button)
+                self._press(button, 1, cancelled)
                 self._dragged = False
             case ButtonUp(button):
                 if self._dragged:
                     pause(DRAG_DWELL_S, cancelled)
                     self._dragged = False
-                self._button(X.ButtonRelease, button)
+                self._release(button, cancelled)
             case Click(button, repeat, delay):
                 self._click(button, repeat, delay, cancelled)
             case Key(chords, delay):
@@ -138,7 +177,6 @@ class Engine:
             case KeyUp(chord):
                 self._key_up(chord, cancelled)
             case Type(text, delay):
-                self._focus_moves.await_all(cancelled)
                 self._type(text, delay, cancelled)
             case Sleep(seconds):
                 self._link.sync()
@@ -149,17 +187,24 @@ class Engine:
                 child = found.child.id if isinstance(found.child, XWindow) else self._link.root.id
                 output.append(f"x:{found.root_x} y:{found.root_y} screen:0 window:{child}\n")
 
-    def busy(self) -> bool:
-        """Whether the application has not handled the last script yet."""
-        if self._unfinished is not None and self._barrier.handled(self._unfinished):
-            self._unfinished = None
-        return self._unfinished is not None
+    def watch(self) -> Callable[[], bool]:
+        """Start to watch the focused application; the function tells whether it still has work to do: it
+        has not handled the last script yet, or has been running ever since the last `WORK_LOOKS` calls."""
+        focus = self._barrier.focus()
+        family = FamilyWatch(focus.pid, WORK_LOOKS) if focus is not None and focus.pid else None
+
+        def busy() -> bool:
+            if self._unfinished is not None and self._barrier.handled(self._unfinished):
+                self._unfinished = None
+            return self._unfinished is not None or (family is not None and family.works())
+
+        return busy
 
     def _finish(self, cancelled: Callable[[], bool]) -> None:
         self._focus_moves.await_click(cancelled)
         focus = self._barrier.focus()
         handled = focus is None or self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
-        self._unfinished = None if handled else focus  # `busy` finds out if it is gone
+        self._unfinished = None if handled else focus  # `watch` finds out if it is gone
 
     # --- pointer -----------------------------------------------------------------------------------------
 
@@ -196,16 +241,37 @@ class Engine:
         xtest.fake_input(self._link.display, event_type, button)
         self._link.display.flush()
 
+    def _press(self, button: int, repeat: int, cancelled: Callable[[], bool]) -> None:
+        if button not in WHEEL:
+            now = _Press(button, *pointer(self._link), repeat, time.monotonic())
+            if not self._may_chain and now.would_join(self._pressed):
+                pause(self._pressed.time + DOUBLE_CLICK_S - now.time, cancelled)
+                if cancelled():
+                    return
+            self._pressed, self._may_chain = replace(now, time=time.monotonic()), True
+        self._button(X.ButtonPress, button)
+
+    def _release(self, button: int, cancelled: Callable[[], bool]) -> None:
+        """Release a button, and wait until the server has done so.
+
+        A window manager looks at every press before the application gets it. Until it has, the server keeps
+        back what follows from the pointer, but not from the keyboard: a key-up would overtake the button.
+        """
+        self._button(X.ButtonRelease, button)
+        self._link.pump_until(
+            lambda: button not in buttons_down(self._link), RELEASE_S, cancelled, RELEASE_LOOK_S
+        )
+
     def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
         for index in range(repeat):
             if index:
                 pause(delay, cancelled)
             if cancelled():
                 return
-            self._button(X.ButtonPress, button)
+            self._press(button, repeat, cancelled)
             if button not in WHEEL:
                 pause(CLICK_HOLD_S, cancelled)
-            self._button(X.ButtonRelease, button)
+            self._release(button, cancelled)
 
     # --- keys --------------------------------------------------------------------------------------------
 
@@ -252,9 +318,9 @@ class Engine:
         for index, chord in enumerate(chords):
             if index:
                 pause(delay, cancelled)
+            self._focus_moves.await_all(cancelled)
             if cancelled():
                 return
-            self._focus_moves.await_all(cancelled)
             strokes = self._strokes(chord, cancelled)
             shift = self._shift_for(chord, strokes)
             self._press_all(strokes, shift)
@@ -262,16 +328,15 @@ class Engine:
                 self._key(X.KeyRelease, stroke.keycode)
             if shift:
                 self._key(X.KeyRelease, shift)
-            held = self._keyboard.held_modifiers() & ~X.ShiftMask
-            self._focus_moves.note_chord(chord, with_modifiers=bool(held))
+            modifiers = self._keyboard.held_modifiers() & ~X.ShiftMask
+            self._focus_moves.note_chord(chord, with_modifiers=bool(modifiers))
         self._give_back(self._on_spares.keys() - held_before, cancelled)
 
     def _shift_for(self, chord: Sequence[int], strokes: Sequence[Stroke]) -> int:
         """The keycode of the Shift to press along with a chord such as `plus`; 0 if none is needed."""
         layout = self._current_layout()
-        held = self._keyboard.held_modifiers() & X.ShiftMask
-        needed = any(stroke.shift for stroke in strokes) and SHIFT_L not in chord and not held
-        return layout.shift if needed else 0
+        down = SHIFT_L in chord or self._keyboard.held_modifiers() & X.ShiftMask
+        return layout.shift if any(stroke.shift for stroke in strokes) and not down else 0
 
     def _press_all(self, strokes: Sequence[Stroke], shift: int) -> None:
         if shift:
@@ -281,6 +346,8 @@ class Engine:
 
     def _key_down(self, chord: Sequence[int], cancelled: Callable[[], bool]) -> None:
         self._focus_moves.await_all(cancelled)
+        if cancelled():
+            return
         strokes = self._strokes(chord, cancelled)
         shift = self._shift_for(chord, strokes)
         if shift:
@@ -317,6 +384,9 @@ class Engine:
     # --- text --------------------------------------------------------------------------------------------
 
     def _type(self, text: str, delay: float, cancelled: Callable[[], bool]) -> None:
+        self._focus_moves.await_all(cancelled)
+        if cancelled():
+            return
         try:
             self._typist.type(text, self._current_layout(), self._spares(), delay, cancelled)
         finally:
@@ -357,7 +427,7 @@ class Engine:
                         "refused", f"text can't be typed exactly while {names} is down: release it first"
                     )
                 case KeyDown(chord):
-                    down = down | _keycodes(layout, chord) & layout.modifier_keycodes
+                    down = down | (_keycodes(layout, chord) & layout.modifier_keycodes)
                 case KeyUp(chord):
                     down = down - _keycodes(layout, chord)
                 case _:
@@ -379,4 +449,7 @@ def _keysyms(commands: Sequence[Command]) -> Iterator[int]:
 
 
 def _keycodes(layout: Layout, chord: Sequence[int]) -> set[int]:
-    return {stroke.keycode for keysym in chord if (stroke := layout.stroke(keysym)) is not None}
+    """The keys that a chord presses, with the Shift that some of them need."""
+    strokes = [stroke for keysym in chord if (stroke := layout.stroke(keysym)) is not None]
+    shift = {layout.shift} if any(stroke.shift for stroke in strokes) else set()
+    return {stroke.keycode for stroke in strokes} | shift

@@ -90,9 +90,7 @@ class Activity:
             return "settled"
         if now - self._start >= self._settle.cap:
             return "cap"
-        if not busy and _keeps_changing(times, now):
-            return "animating"
-        return None
+        return "animating" if _keeps_changing(times, now) else None
 
     def _changes_that_count(self, now: float) -> list[float]:
         """When anything changed that we wait for."""
@@ -144,4 +142,5 @@ def wait_for_quiet(
         verdict = activity.verdict(time.monotonic(), any(signal() for signal in busy))
         if verdict is not None:
             return verdict
+        # Not until the next drawing: who is busy, and what has stopped repeating, no event tells.
         time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))

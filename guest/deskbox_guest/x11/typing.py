@@ -24,6 +24,9 @@ BATCH_CHARACTERS = 64
 # An application that has not handled one batch by then hangs; text pressed now could get lost or garbled.
 HANG_TIMEOUT_S = 15.0
 
+# How long a text that was stopped waits for the keys that are under way. A cancellation ends within 200 ms.
+LINGER_S = 0.06
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -107,14 +110,29 @@ class Typist:
     ) -> None:
         """Type into the focused window; `delay` seconds after each character.
 
-        Raises Fault "interrupted" with the number of characters that surely arrived. The caller restores the
-        keyboard, whatever happens.
+        Raises Fault "interrupted" with the number of characters that surely arrived, or "refused" if no
+        window has the focus. The caller restores the keyboard, whatever happens.
         """
-        delivered = 0
         focus = self._barrier.focus()
         if focus is None:
-            raise _stopped("no window has the keyboard focus: click into one first", 0)
+            raise Fault("refused", "no window has the keyboard focus to type into: click into one first")
         self._keyboard.unlock(layout)
+        try:
+            self._type(focus, text, layout, spares, delay, cancelled)
+        except Fault:
+            self._linger()
+            raise
+
+    def _type(
+        self,
+        focus: Focus,
+        text: str,
+        layout: Layout,
+        spares: Sequence[int],
+        delay: float,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        delivered = 0
         for batch in plan(text, layout, spares, 1 if delay else BATCH_CHARACTERS):
             if batch.keysyms:
                 self._keyboard.borrow(layout, batch.keysyms)
@@ -137,6 +155,13 @@ class Typist:
             raise _stopped(
                 f"the application has not handled its keys for {HANG_TIMEOUT_S:g} s: it hangs", delivered
             )
+
+    def _linger(self) -> None:
+        """Let whoever got the last keys handle them, before their keycodes mean something else again: some
+        are multimedia keys, and 'back' is not what was typed."""
+        focus = self._barrier.focus()
+        if focus is not None:
+            self._barrier.wait(focus, LINGER_S, lambda: False)
 
 
 def pause(seconds: float, cancelled: Callable[[], bool]) -> None:
