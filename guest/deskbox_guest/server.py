@@ -23,6 +23,7 @@ from deskbox_guest.protocol import Fault
 BACKLOG = 4 * 1024 * 1024
 # Connections that the host may use at once; each costs two threads at most.
 MAX_CONNECTIONS = 64
+READY_WORKERS = 6
 
 Handler = Callable[["Call"], None]
 
@@ -129,7 +130,10 @@ class Connection:
             return
         if isinstance(event, wire.Head):
             call.head = event.head
-            self._pool.submit(self._run, event.stream, call)
+            # No further thread can be started when the guest is at its limit of processes; the call has
+            # been queued all the same, for the next worker that is free.
+            with contextlib.suppress(RuntimeError):
+                self._pool.submit(self._run, event.stream, call)
         elif isinstance(event, wire.Payload):
             call.feed(event.data)
         elif isinstance(event, wire.End):
@@ -198,6 +202,9 @@ class Dialer:
         self._address = address
         self._handlers = handlers
         self._pool = ThreadPoolExecutor(max_workers=MAX_CONNECTIONS, thread_name_prefix="call")
+        # These are there whatever happens to the guest's limit of processes.
+        ready = threading.Barrier(READY_WORKERS)
+        list(self._pool.map(lambda _: ready.wait(), range(READY_WORKERS)))
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     def run(self) -> None:
@@ -228,11 +235,17 @@ class Dialer:
         except OSError:
             sock.close()
             return False
-        threading.Thread(target=self._serve, args=(sock, rest), daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(sock, rest), daemon=True).start()
+        except RuntimeError:  # the guest is at its limit of processes
+            sock.close()
+            return False
         return True
 
     def _serve(self, sock: socket.socket, rest: bytes) -> None:
         try:
             Connection(sock, self._handlers, self._pool).serve(rest)
+        except RuntimeError:  # as above
+            sock.close()
         finally:
             self._slots.release()

@@ -226,8 +226,8 @@ def test_a_build_that_fails_leaves_nothing_and_names_the_cause(cache: Path, prog
 
 def test_a_build_that_is_interrupted_may_clean_up(cache: Path, programs: Path) -> None:
     apt(programs, DEBIAN)
-    script = f"trap 'echo cleaned >{cache}/state; exit 1' INT; echo 'I: working...' >&2; sleep 20 2>/dev/null & wait"
-    program(programs, "mmdebstrap", script)
+    trap = f"trap 'echo cleaned >{cache}/state; exit 1' INT"
+    program(programs, "mmdebstrap", f"{trap}; echo 'I: working...' >&2; sleep 20 2>/dev/null & wait")
 
     def interrupt(line: str) -> None:
         if line == "working":

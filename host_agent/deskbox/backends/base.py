@@ -50,6 +50,10 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def prune(self, progress: Progress) -> None:
+        """Delete the images of earlier versions that no guest uses."""
+
+    @abstractmethod
     def start(self, spec: GuestSpec) -> Guest:
         """Start a guest. If this raises, nothing is left of it."""
 

@@ -42,6 +42,9 @@ class DockerBackend(Backend):
     def prepare(self, progress: Progress) -> str:
         return images.ensure_docker_image(self._client, progress)
 
+    def prune(self, progress: Progress) -> None:
+        images.prune(self._client, progress)
+
     def start(self, spec: GuestSpec) -> Guest:
         limits = Limits()
         while True:

@@ -227,7 +227,14 @@ def _absent(name: str) -> Exception:
     )
 
 
-def image(backend: BackendOption = None, setup: SetupOption = False, as_json: JsonOption = False) -> None:
+def image(
+    backend: BackendOption = None,
+    setup: SetupOption = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Also delete the images of earlier versions, 0.6 GB each.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Build what desktops are started from, unless it is there. `up` does the same when it needs to."""
     from deskbox import backends, provision
 
@@ -237,7 +244,10 @@ def image(backend: BackendOption = None, setup: SetupOption = False, as_json: Js
         provision.ask_for_password()
     with output.progress() as progress:
         provision.ensure_host(progress, install=setup)
-        backends.create(chosen).prepare(progress)
+        created = backends.create(chosen)
+        created.prepare(progress)
+        if prune:
+            created.prune(progress)
     seconds = time.monotonic() - started
     if as_json:
         output.print_json({"backend": chosen, "seconds": seconds})
