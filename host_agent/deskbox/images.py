@@ -87,10 +87,15 @@ def build_rootfs(progress: Progress, *, fresh: bool = False) -> Path:
         return _rootfs(progress, recipe_hash(), fresh)
 
 
-def build_docker(client: docker.DockerClient, stock: str, progress: Progress) -> str:
-    """Build the root from the stock Debian image `stock` with `images/Dockerfile`; return its tag."""
+def build_docker(
+    client: docker.DockerClient, stock: str, progress: Progress, *, tag: str | None = None
+) -> str:
+    """Build the root from the stock Debian image `stock` with `images/Dockerfile`; return its tag.
+
+    That is `tag`, or else the one that desktops are built on.
+    """
     recipe = recipe_hash()
-    tag = f"{BASE_REPOSITORY}:{recipe[:12]}"
+    tag = tag or f"{BASE_REPOSITORY}:{recipe[:12]}"
     context = {PurePosixPath(name): path.read_bytes() for name, path in _recipe_files().items()}
     started = time.monotonic()
     progress(f"building the guest's root from the image {stock}")
