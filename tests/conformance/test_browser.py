@@ -147,7 +147,7 @@ HEAVY = """<body style="margin:0"><script>
     sides.push(pen.getImageData(2047, 2047, 1, 1).data[3]);
   }
   requestAnimationFrame(() => requestAnimationFrame(() => {
-    document.title = sides.every((alpha) => alpha === 255) ? "drawn" : "failed";
+    document.title = sides.every((alpha) => alpha === 255) ? "heavy: drawn" : "heavy: failed";
   }));
 </script>"""
 
@@ -157,7 +157,7 @@ def test_heavy_pages_do_not_crash(own: Desktop) -> None:
     size = own.exec(["df", "--block-size=1M", "--output=size", "/dev/shm"]).stdout.split()[-1]
     assert size == b"256"
     open_page(own, "heavy", HEAVY)
-    eventually(lambda: shows(own, "drawn"), within=30)
+    eventually(lambda: shows(own, "heavy: drawn"), within=30)
     red, green, blue = picture(own).getpixel((75, 200))  # type: ignore[misc]
     assert (red > 200, green < 40, blue < 40) == (True, True, True)
     open_page(own, "light", plain("#fff"))
