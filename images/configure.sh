@@ -15,6 +15,7 @@ find /usr/share/locale -mindepth 1 -maxdepth 1 ! -name locale.alias -exec rm -rf
 rm -rf /usr/share/man/* /usr/share/info/* /usr/share/lintian /usr/share/bug
 find /usr/share/doc -type d -empty -delete
 find /etc/alternatives -name '*.gz' -xtype l -delete
+rm -f /var/lib/dpkg/alternatives/*.gz
 
 # The fonts are indexed now: the root is read-only later and every first start would pay for it. An index
 # holds the time of its directory to the nanosecond, which an archive forgets: so let it be a whole second.
@@ -67,10 +68,10 @@ rm -f /var/lib/dbus/machine-id
 # Where the host's socket directory is mounted.
 mkdir -p /rpc
 
-# Traces of the build.
-: >/etc/resolv.conf
-echo deskbox >/etc/hostname
-printf '127.0.0.1\tlocalhost\n::1\tlocalhost\n' >/etc/hosts
+# Traces of the build, and of the image that it began with. (hostname, hosts and resolv.conf are in overlay/:
+# a Docker build shows this script its own.)
+rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*
+rm -f /etc/apt/apt.conf.d/docker-* /etc/dpkg/dpkg.cfg.d/docker* /usr/sbin/policy-rc.d
 rm -f /etc/apt/apt.conf.d/99mmdebstrap /etc/dpkg/dpkg.cfg.d/99mmdebstrap
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/cache/ldconfig/* /var/log/*
 rm -f /var/lib/dpkg/*-old /var/lib/dpkg/available /etc/*- /etc/.pwd.lock

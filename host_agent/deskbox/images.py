@@ -43,6 +43,8 @@ BASE_REPOSITORY = "deskbox/base"
 GUEST_REPOSITORY = "deskbox/guest"
 LABEL = "deskbox.recipe"  # on both images; its value is the hash that the tag shortens
 
+_STAGE_LABEL = "deskbox.stage"  # on the first stage of images/Dockerfile: a gigabyte that nothing needs later
+
 _SPACE_NEEDED = 2_500_000_000  # bytes: the root while it is built, and its archive
 _APT_SETTINGS = (
     "Acquire::http::Proxy",
@@ -99,7 +101,10 @@ def build_docker(
     context = {PurePosixPath(name): path.read_bytes() for name, path in _recipe_files().items()}
     started = time.monotonic()
     progress(f"building the guest's root from the image {stock}")
-    _docker_build(client, context, tag, {"BASE": stock}, recipe, "bridge", progress)
+    try:
+        _docker_build(client, context, tag, {"BASE": stock}, recipe, "bridge", progress)
+    finally:
+        client.images.prune(filters={"dangling": True, "label": _STAGE_LABEL})
     progress(f"built {tag} in {time.monotonic() - started:.0f} s")
     return tag
 
@@ -271,6 +276,7 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
     command += [argument for option in _apt_options() for argument in ("--aptopt", option)]
     command += ["--dpkgopt", str(_recipe_files()["overlay/etc/dpkg/dpkg.cfg.d/90-deskbox"])]
     command += ["--skip", "output/dev"]  # whatever runs the root brings its own /dev
+    command += ["--skip", "cleanup/apt"]  # configure.sh does that, and leaves less
     command += [
         "--customize-hook",
         f"tar-in {shlex.quote(str(overlay))} /",

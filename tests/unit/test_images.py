@@ -271,7 +271,8 @@ class Engine:
         self.tags: dict[str, str] = {}
         self.built: list[dict[str, Any]] = []
         self.used: list[str] = []
-        self.images = SimpleNamespace(get=self._get, list=self._list, remove=self._remove)
+        self.pruned: list[dict[str, Any]] = []
+        self.images = SimpleNamespace(get=self._get, list=self._list, remove=self._remove, prune=self._prune)
         self.containers = SimpleNamespace(
             list=lambda all: [SimpleNamespace(attrs={"Image": i}) for i in self.used]
         )
@@ -287,6 +288,9 @@ class Engine:
 
     def _remove(self, tag: str) -> None:
         del self.tags[tag]
+
+    def _prune(self, filters: dict[str, Any]) -> None:
+        self.pruned.append(filters)
 
     def _import(self, path: str, repository: str, tag: str, changes: list[str]) -> None:
         assert Path(path).read_bytes() == b"root"
@@ -343,6 +347,7 @@ def test_a_stock_image_takes_the_place_of_mmdebstrap(
     root, layer = engine.built
     assert (root["from"], layer["from"]) == ("stock:1", root["tag"])
     assert {"packages.txt", "configure.sh", "overlay/etc/jwm/system.jwmrc"} <= set(root["names"])
+    assert engine.pruned == [{"dangling": True, "label": "deskbox.stage"}]
 
 
 def test_a_failed_step_is_told_in_one_sentence(engine: Engine) -> None:
