@@ -43,10 +43,10 @@ _ENGINE_LAUNCH_S = 5.0  # until dockerd has written down its process
 _ENGINE_START_S = 60.0
 _ENGINE_STOP_S = 20.0
 _SOCKET = Path("/var/run/docker.sock")
-_PID_FILE = Path("/var/run/docker.pid")
-# Where an engine that we start keeps what it needs while it runs: not in the system's place, which may be in
-# use by another or hold what another left.
+# Where an engine that we start keeps what it needs while it runs, and its process's number: not in the
+# system's places, which may be in use by another or hold what another left.
 _EXEC_ROOT = Path("/run/deskbox-engine")
+_PID_FILE = Path("/run/deskbox-engine.pid")
 # Where daemons and what they need are, though a user's PATH may not say so.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 _APT_WAIT = ("-o", "DPkg::Lock::Timeout=300")
@@ -325,7 +325,7 @@ def _has_init() -> bool:
 def _start_by_hand() -> None:
     """Start an engine that outlives us, in a session of its own."""
     before = _written_down()
-    dockerd = [_which("dockerd"), "--exec-root", str(_EXEC_ROOT)]
+    dockerd = [_which("dockerd"), "--exec-root", str(_EXEC_ROOT), "--pidfile", str(_PID_FILE)]
     with _log_file().open("wb") as output:
         launched = subprocess.run(
             _as_root(["setsid", "--fork", *dockerd]),
