@@ -54,6 +54,18 @@ _APT_SETTINGS = (
     "Acquire::Check-Date",
 )
 _LOCK_FILE = "guest-requirements.lock"
+# What mmdebstrap says of itself rather than of the root; its log has it all.
+_OWN_AFFAIRS = (
+    "chroot",
+    "done",
+    "finding",
+    "removing",
+    "running -",
+    "running special",
+    "skipping",
+    "success",
+    "using",
+)
 _GUEST_ONLY = {"guest.Dockerfile", _LOCK_FILE}  # files of the recipe that only the thin layer depends on
 
 
@@ -302,7 +314,9 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
             for line in process.stderr:
                 log_file.write(line)
                 if line.startswith("I: "):
-                    progress(line[3:].strip().removesuffix("..."))
+                    step = line[3:].strip().removesuffix("...")
+                    if not step.startswith(_OWN_AFFAIRS):
+                        progress(step)
                 elif line.startswith("E: "):
                     failure = failure or line[3:300].strip()  # the first is the cause
         except BaseException:
