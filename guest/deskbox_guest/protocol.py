@@ -19,7 +19,7 @@ VERSION = 1
 
 # Paths. The parameters and results are the dataclasses further down, or said here.
 FACTS = "/facts"  # -> Facts
-READY = "/ready"  # {"timeout_s"} -> Timings; answers once the desktop is painted
+READY = "/ready"  # {"timeout_s"} -> {}; answers once the desktop is painted
 STEP = "/step"  # Step -> StepResult, payload: the encoded image if one was asked for
 HELD = "/input/held"  # -> Held
 RELEASE = "/input/release"  # -> Held: what was held until now; nothing is afterwards
@@ -176,14 +176,6 @@ class Facts:
     boot_id: str  # new for each start of the guest
     agent_start: int  # counts the starts of the agent within this guest, from 1
     home: str
-
-
-@dataclass(frozen=True)
-class Timings:
-    """Milliseconds since the guest's first process started."""
-
-    agent: float  # the agent could answer
-    painted: float  # the screen showed the desktop and the browser's page
 
 
 @dataclass(frozen=True)
