@@ -60,11 +60,19 @@ class AsyncDesktop:
         backend: str = "auto",
         size: Size = launcher.DEFAULT_SIZE,
         url: str | None = None,
+        packages: Sequence[str] = (),
         detach: bool = False,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Self:
         keeping = await asyncio.to_thread(
-            launcher.launch, name, backend=backend, size=size, url=url, detach=detach, progress=progress
+            launcher.launch,
+            name,
+            backend=backend,
+            size=size,
+            url=url,
+            packages=packages,
+            detach=detach,
+            progress=progress,
         )
         try:
             return await cls._open(keeping.home, keeping, observe=False, wait=0)

@@ -66,6 +66,7 @@ class Desktop:
         backend: str = "auto",
         size: Size = launcher.DEFAULT_SIZE,
         url: str | None = None,
+        packages: Sequence[str] = (),
         detach: bool = False,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Self:
@@ -75,13 +76,16 @@ class Desktop:
         backend   what runs the guest: "docker", or "auto" for the first that works
         size      of the screen in pixels, 320x240 to 3840x2160
         url       what the browser shows; None for a start page that needs no network
+        packages  Debian packages that the guest has besides its own; the first time they are installed
         detach    leave it running when this process ends; otherwise it ends with `close` or with the process
         progress  told in a few words what is going on during a long start
 
         Raises InvalidInput for a bad name, size or URL, Refused if it can't be started, Unavailable if the
         backend does not answer.
         """
-        keeping = launcher.launch(name, backend=backend, size=size, url=url, detach=detach, progress=progress)
+        keeping = launcher.launch(
+            name, backend=backend, size=size, url=url, packages=packages, detach=detach, progress=progress
+        )
         try:
             return cls(keeping.home, keeping, observe=False, wait=0)
         except BaseException:

@@ -2,7 +2,8 @@
 
     recipe ──mmdebstrap──▶ rootfs-<hash>.tar ──docker import──▶ deskbox/base:<hash>
     recipe ──docker build on a stock Debian image─────────────▶ deskbox/base:<hash>
-    deskbox/base:<hash> ──thin layer: the agent and its wheels─▶ deskbox/guest:<hash>
+    deskbox/base:<hash> ──more packages, if asked for─────────▶ deskbox/base-more:<hash>
+    deskbox/base… ──thin layer: the agent and its wheels──────▶ deskbox/guest:<hash>
 
 The root takes a minute, the thin layer a second. Everything is written under another name first and then
 renamed, and a lock admits one builder at a time: an archive or image that exists is whole.
@@ -15,6 +16,7 @@ import hashlib
 import io
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -24,7 +26,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -33,15 +35,16 @@ from typing import IO
 import docker
 from docker.errors import ImageNotFound
 
-from deskbox.errors import DeskboxError, Refused
+from deskbox.errors import DeskboxError, InvalidInput, Refused
 
 Progress = Callable[[str], None]
 """Told one line of text at each step of a build."""
 
 SUITE = "trixie"
 BASE_REPOSITORY = "deskbox/base"
+MORE_REPOSITORY = "deskbox/base-more"
 GUEST_REPOSITORY = "deskbox/guest"
-LABEL = "deskbox.recipe"  # on both images; its value is the hash that the tag shortens
+LABEL = "deskbox.recipe"  # on every image; its value is the hash that the base's tag shortens
 
 _STAGE_LABEL = "deskbox.stage"  # on the first stage of images/Dockerfile: a gigabyte that nothing needs later
 
@@ -67,15 +70,23 @@ _OWN_AFFAIRS = (
     "using",
 )
 _GUEST_ONLY = {"guest.Dockerfile", _LOCK_FILE}  # files of the recipe that only the thin layer depends on
+_MORE_ONLY = {"packages.Dockerfile"}  # and only the layer with more packages
+_APT_ERROR = re.compile(r"(\x1b\[\d+m)*E: ")
+_PACKAGE_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")  # Debian Policy, 5.6.1
 
 
-def ensure_docker_image(client: docker.DockerClient, progress: Progress, *, fresh: bool = False) -> str:
+def ensure_docker_image(
+    client: docker.DockerClient, progress: Progress, *, packages: Sequence[str] = (), fresh: bool = False
+) -> str:
     """Return the tag of the guest's image in `client`'s engine, building what is missing.
 
     With DESKBOX_BASE_IMAGE set to a stock Debian image (such as `debian:trixie-slim`) the root is built by
-    `docker build` from it, otherwise by mmdebstrap. `fresh` builds the root anew, with today's packages.
-    Raises Refused if this machine can't build it, DeskboxError if the build failed.
+    `docker build` from it, otherwise by mmdebstrap. `packages` are Debian packages that it has besides those
+    of the recipe. `fresh` builds the root anew, with today's packages.
+    Raises InvalidInput for what is no package's name, Refused if this machine can't build the image,
+    DeskboxError if the build failed.
     """
+    wanted = _checked(packages)
     with _lock(progress):
         recipe = recipe_hash()
         base = f"{BASE_REPOSITORY}:{recipe[:12]}"
@@ -85,6 +96,8 @@ def ensure_docker_image(client: docker.DockerClient, progress: Progress, *, fres
                 build_docker(client, stock, progress)
             else:
                 _import(client, _rootfs(progress, recipe, fresh), base, recipe, progress)
+        if wanted:
+            base = _with_packages(client, base, wanted, recipe, progress)
         guest = guest_hash(str(client.images.get(base).id))
         tag = f"{GUEST_REPOSITORY}:{guest[:12]}"
         if not _exists(client, tag):
@@ -131,7 +144,7 @@ def prune(client: docker.DockerClient, progress: Progress) -> None:
             keep.add(f"{GUEST_REPOSITORY}:{guest_hash(str(client.images.get(base).id))[:12]}")
         used = {str(c.attrs["Image"]) for c in client.containers.list(all=True)}
         # Guests first: a base can't go while a layer stands on it.
-        for repository in (GUEST_REPOSITORY, BASE_REPOSITORY):
+        for repository in (GUEST_REPOSITORY, MORE_REPOSITORY, BASE_REPOSITORY):
             for image in client.images.list(name=repository):
                 for tag in image.tags:
                     if tag not in keep and str(image.id) not in used:
@@ -148,7 +161,7 @@ def recipe_hash() -> str:
     """What the root is built from: the recipe's files, the release and the architecture."""
     digest = hashlib.sha256(f"{platform.machine()} {SUITE}\n".encode())
     for name, path in _recipe_files().items():
-        if name not in _GUEST_ONLY:
+        if name not in _GUEST_ONLY | _MORE_ONLY:
             _add(digest, name, path.read_bytes())
     return digest.hexdigest()
 
@@ -384,6 +397,35 @@ def _exists(client: docker.DockerClient, tag: str) -> bool:
     return True
 
 
+def _checked(packages: Sequence[str]) -> list[str]:
+    wrong = next((name for name in packages if not _PACKAGE_NAME.fullmatch(name)), None)
+    if wrong is not None:
+        raise InvalidInput(
+            f"{wrong!r} is no name of a Debian package: those are lower-case letters, digits and + - ."
+        )
+    return sorted(set(packages))
+
+
+def _with_packages(
+    client: docker.DockerClient, base: str, packages: Sequence[str], recipe: str, progress: Progress
+) -> str:
+    """The tag of `base` with more Debian packages, built if it is missing."""
+    dockerfile = _recipe_files()["packages.Dockerfile"].read_bytes()
+    digest = hashlib.sha256(f"{client.images.get(base).id} {' '.join(packages)}\n".encode())
+    _add(digest, "packages.Dockerfile", dockerfile)
+    tag = f"{MORE_REPOSITORY}:{digest.hexdigest()[:12]}"
+    if not _exists(client, tag):
+        progress(f"adding {', '.join(packages)} to the image")
+        context = {
+            PurePosixPath("Dockerfile"): dockerfile,
+            PurePosixPath("sources.list"): "".join(f"{line}\n" for line in debian_sources(progress)).encode(),
+            PurePosixPath("build.conf"): "".join(f"{line};\n" for line in _apt_options()).encode(),
+        }
+        arguments = {"BASE": base, "PACKAGES": " ".join(packages)}
+        _docker_build(client, context, tag, arguments, recipe, "bridge", lambda line: None)
+    return tag
+
+
 def _import(client: docker.DockerClient, rootfs: Path, tag: str, recipe: str, progress: Progress) -> None:
     progress("loading the root into the Docker engine")
     repository, _, version = tag.partition(":")
@@ -417,12 +459,17 @@ def _docker_build(
             forcerm=True,
             decode=True,
         )
+        failure = ""
         for event in events:
             if "error" in event:
-                raise DeskboxError(f"The Docker engine could not build {tag}: {str(event['error']).strip()}")
+                reason = failure or str(event["error"]).strip()
+                raise DeskboxError(f"The Docker engine could not build {tag}: {reason}")
             line = str(event.get("stream", "")).strip()
             if line:
                 progress(line)
+            for part in line.splitlines():
+                if _APT_ERROR.match(part):
+                    failure = failure or _APT_ERROR.sub("", part)  # the first is the cause
 
 
 def _write_tar(file: IO[bytes], files: Mapping[PurePosixPath, bytes]) -> None:

@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -43,6 +44,7 @@ def launch(
     backend: str,
     size: tuple[int, int],
     url: str | None,
+    packages: Sequence[str],
     detach: bool,
     progress: backends.Progress,
 ) -> Keeping:
@@ -58,7 +60,7 @@ def launch(
     if lock is None:
         raise Refused(f"desktop {home.name!r} runs already: attach to it, or stop it first")
     try:
-        image = backends.create(backend).prepare(progress)
+        image = backends.create(backend).prepare(progress, packages)
         if home.exists():
             raise Refused(
                 f"desktop {home.name!r} has lost its keeper: attach to it, or clear it away with "
@@ -67,7 +69,13 @@ def launch(
         progress("starting the guest")
         home.create()
         record = DesktopRecord(
-            name=home.name, backend=backend, size=size, url=url or "", image=image, created=time.time()
+            name=home.name,
+            backend=backend,
+            size=size,
+            url=url or "",
+            packages=tuple(packages),
+            image=image,
+            created=time.time(),
         )
         home.write(record)
         return _start_keeper(home, lock, adopt=False, detach=detach, progress=progress)

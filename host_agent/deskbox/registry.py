@@ -45,6 +45,7 @@ class DesktopRecord(BaseModel):
     backend: str
     size: tuple[int, int]
     url: str
+    packages: tuple[str, ...] = ()  # of Debian, besides those that every guest has
     image: str = ""
     created: float  # seconds since the epoch
     state: Literal["starting", "running"] = "starting"
@@ -65,6 +66,7 @@ class DesktopInfo(BaseModel):
     backend: str
     size: tuple[int, int]
     url: str
+    packages: tuple[str, ...]
     state: State
     timings_ms: dict[str, float]
     created: float
@@ -264,6 +266,7 @@ def _info(record: DesktopRecord, state: State) -> DesktopInfo:
         backend=record.backend,
         size=record.size,
         url=record.url,
+        packages=record.packages,
         state=state,
         timings_ms=record.timings_ms,
         created=record.created,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import docker
 import pytest
 from docker.models.images import Image
 
 from deskbox import images
 from deskbox.desktop import Desktop
+from deskbox.errors import DeskboxError, InvalidInput
 
 # One character of each script that must be readable, in each of the generic fonts.
 SCRIPTS = {
@@ -57,3 +60,23 @@ def test_the_fonts_are_indexed_already(desktop: Desktop) -> None:
 def test_each_desktop_is_a_machine_of_its_own(desktop: Desktop) -> None:
     found = desktop.read_file("/etc/machine-id").decode().strip()
     assert found == desktop.facts().boot_id
+
+
+def test_more_packages_can_be_asked_for(launch: Callable[..., Desktop]) -> None:
+    with launch(packages=["x11-apps"]) as desktop:
+        assert desktop.exec(["which", "xwd"]).exit_code == 0
+        assert desktop.exec(["ls", "/etc/apt/sources.list"]).exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("package", "error", "reason"),
+    [
+        ("x11 apps", InvalidInput, "no name of a Debian package"),
+        ("no-such-package", DeskboxError, "Unable to"),
+    ],
+)
+def test_a_package_that_does_not_exist_is_named(
+    launch: Callable[..., Desktop], package: str, error: type[DeskboxError], reason: str
+) -> None:
+    with pytest.raises(error, match=f"{package}.*{reason}|{reason}.*{package}"):
+        launch(packages=[package])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,10 +43,11 @@ class Backend(ABC):
     name: str
 
     @abstractmethod
-    def prepare(self, progress: Progress) -> str:
+    def prepare(self, progress: Progress, packages: Sequence[str] = ()) -> str:
         """Make the image that guests start from, if it is missing, and return its name.
 
-        May take minutes, and says so through `progress`; interrupted, it leaves nothing half made.
+        `packages` are Debian packages that it has besides its own. This may take minutes, and says so
+        through `progress`; interrupted, it leaves nothing half made.
         """
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -39,8 +40,8 @@ class DockerBackend(Backend):
     def __init__(self) -> None:
         self._client = connect()
 
-    def prepare(self, progress: Progress) -> str:
-        return images.ensure_docker_image(self._client, progress)
+    def prepare(self, progress: Progress, packages: Sequence[str] = ()) -> str:
+        return images.ensure_docker_image(self._client, progress, packages=packages)
 
     def prune(self, progress: Progress) -> None:
         images.prune(self._client, progress)

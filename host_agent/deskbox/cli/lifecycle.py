@@ -37,6 +37,10 @@ def up(
         ),
     ] = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The page that Firefox shows.")] = None,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option("--package", metavar="NAME", help="A Debian package to add to the guest; repeatable."),
+    ] = None,
     setup: SetupOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,12 +54,12 @@ def up(
     there = registry.find(name)
     running = there is not None and there.state in ("running", "orphaned")  # attach adopts an orphan
     if there is not None and running:
-        _check_same(there, backend, size)
+        _check_same(there, backend, size, packages or [])
         desktop = Desktop.attach(name, observe=url is None, wait=PATIENCE)
     else:
         if there is not None and there.state == "dead":
             registry.stop(name)  # nothing of it is left to lose, as after a restart of the machine
-        desktop = _start(name, backend or "auto", size, url, setup)
+        desktop = _start(name, backend or "auto", size, url, packages or [], setup)
     with desktop:
         if running and url is not None:
             desktop.open_url(url)
@@ -66,7 +70,9 @@ def up(
             _print_summary(desktop, view_url, problem, already=running)
 
 
-def _start(name: str, backend: str, size: Size | None, url: str | None, setup: bool) -> Desktop:
+def _start(
+    name: str, backend: str, size: Size | None, url: str | None, packages: list[str], setup: bool
+) -> Desktop:
     from deskbox import provision
     from deskbox.desktop import Desktop
     from deskbox.launcher import DEFAULT_SIZE
@@ -76,7 +82,13 @@ def _start(name: str, backend: str, size: Size | None, url: str | None, setup: b
     with output.progress() as progress:
         provision.ensure_host(progress, install=setup)
         return Desktop.launch(
-            name, backend=backend, size=size or DEFAULT_SIZE, url=url, detach=True, progress=progress
+            name,
+            backend=backend,
+            size=size or DEFAULT_SIZE,
+            url=url,
+            packages=packages,
+            detach=True,
+            progress=progress,
         )
 
 
@@ -90,7 +102,7 @@ def _view_url(desktop: Desktop) -> tuple[str | None, str]:
         return None, str(error)
 
 
-def _check_same(running: DesktopInfo, backend: str | None, size: Size | None) -> None:
+def _check_same(running: DesktopInfo, backend: str | None, size: Size | None, packages: list[str]) -> None:
     """What was asked for explicitly must be what runs: nothing is ignored silently."""
     from deskbox.errors import Refused
 
@@ -98,6 +110,9 @@ def _check_same(running: DesktopInfo, backend: str | None, size: Size | None) ->
         asked, there = f"at {size.width}x{size.height}", f"at {_size(running.size)}"
     elif backend not in (None, "auto", running.backend):
         asked, there = f"on {backend}", f"on {running.backend}"
+    elif missing := set(packages) - set(running.packages):
+        names = ", ".join(sorted(missing))
+        asked, there = f"with {names}", f"without {names}"
     else:
         return
     raise Refused(
