@@ -194,10 +194,26 @@ class Frame:
 
 @dataclass(frozen=True)
 class Settle:
-    """How long to wait for a quiet screen, in seconds: a window without change, and a cap on the whole."""
+    """How long to wait for a quiet screen, in seconds.
+
+    It is over when nothing has changed for `quiet`, counted from the last action or change, and no answer is
+    awaited that the action has asked a server for; or after `cap`.
+    """
 
     quiet: float = 0.3
-    cap: float = 3.0
+    cap: float = 5.0
+    anew: bool = False  # count from now, also if it has been quiet for long
+
+
+# The policies by name. A change that comes later than the window after the last one is not in the picture,
+# unless a server was asked for it; docs/performance.md shows what each window catches and costs.
+POLICIES: dict[str, Settle | None] = {
+    "none": None,  # at once
+    "fast": Settle(quiet=0.1, cap=2.0),
+    "settled": Settle(),
+    # The model waits for something to happen, so that a short calm proves nothing.
+    "wait": Settle(quiet=1.0, cap=10.0, anew=True),
+}
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Services:
         call.respond({"windows": [protocol.to_head(window) for window in self._desktop.windows()]})
 
     def open_url(self, call: Call) -> None:
-        with _bad_input():
+        with _bad_input(), self._desktop.acting():
             browser.open_url(str(call.head["url"]))
         call.respond({})
 

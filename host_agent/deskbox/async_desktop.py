@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from deskbox import actions, calls, launcher, registry
-from deskbox.calls import Call, ExecResult, ImageFormat, Region, Size, StepOutcome
+from deskbox.calls import Call, ExecResult, ImageFormat, Region, SettlePolicy, Size, StepOutcome
 from deskbox.control import Control
 from deskbox.desktop import CANCELLED, EXEC_GRACE, OBSERVER, STREAM_TIMEOUT, open_control
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
@@ -18,7 +18,7 @@ from deskbox.rpc.async_channel import AsyncChannel
 from deskbox.rpc.channel import CallCancelled
 from deskbox.rpc.outcome import Disconnected
 from deskbox_guest import protocol
-from deskbox_guest.protocol import Facts, Frame, Held, Settle, Window
+from deskbox_guest.protocol import Facts, Frame, Held, Window
 
 if TYPE_CHECKING:
     from deskbox.driver import AsyncDesktopComputerDriver
@@ -116,7 +116,7 @@ class AsyncDesktop:
         self,
         script: str = "",
         *,
-        settle: Settle | None = None,
+        settle: SettlePolicy = None,
         frame: Frame | None = None,
         cancelled: Callable[[], bool] | None = None,
         timeout: float = calls.SCRIPT,
@@ -140,7 +140,7 @@ class AsyncDesktop:
         image_size: Size | None = None,
         format: ImageFormat = "png",
         cursor: bool = True,
-        settle: Settle | None = None,
+        settle: SettlePolicy = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> bytes:
         frame = calls.frame(region, image_size, format, cursor)
@@ -202,12 +202,16 @@ class AsyncDesktop:
 
     # --- the SDK -----------------------------------------------------------------------------------------
     def computer_driver(
-        self, image_size: Size | None = None, crop: Region | None = None
+        self,
+        image_size: Size | None = None,
+        crop: Region | None = None,
+        *,
+        settle: SettlePolicy = "settled",
     ) -> AsyncDesktopComputerDriver:
         """The driver for `openai.AsyncComputerToolset`: see `AsyncDesktopComputerDriver`."""
         from deskbox.driver import AsyncDesktopComputerDriver
 
-        return AsyncDesktopComputerDriver(self, image_size=image_size, crop=crop)
+        return AsyncDesktopComputerDriver(self, image_size=image_size, crop=crop, settle=settle)
 
     # --- the connection ----------------------------------------------------------------------------------
     def _check_may_act(self) -> None:

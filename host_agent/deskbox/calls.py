@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from deskbox.errors import InvalidInput
 from deskbox_guest import protocol
-from deskbox_guest.protocol import Exec, Facts, Frame, Held, Settle, Step, StepResult, Window
+from deskbox_guest.protocol import POLICIES, Exec, Facts, Frame, Held, Settle, Step, StepResult, Window
 
 T = TypeVar("T")
 
@@ -24,6 +24,8 @@ SCRIPT = 120.0
 Region = tuple[int, int, int, int]
 Size = tuple[int, int]
 ImageFormat = Literal["png", "jpeg", "webp"]
+# How quiet the screen must be before a picture: a name from `protocol.POLICIES`, numbers, or None for "none".
+SettlePolicy = Settle | Literal["none", "fast", "settled", "wait"] | None
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,25 @@ class ExecResult:
     truncated: bool  # the output limit was reached; what came after it is lost
 
 
+def policy(settle: SettlePolicy) -> Settle | None:
+    """The numbers that a policy stands for. Raises InvalidInput."""
+    if settle is None or isinstance(settle, Settle):
+        return settle
+    if settle not in POLICIES:
+        raise InvalidInput(
+            f"{settle!r} is no settle policy: use {', '.join(POLICIES)}, or Settle(quiet=…, cap=…) in seconds"
+        )
+    return POLICIES[settle]
+
+
 def step(
-    script: str, settle: Settle | None, frame: Frame | None, timeout: float = SCRIPT
+    script: str, settle: SettlePolicy, frame: Frame | None, timeout: float = SCRIPT
 ) -> Call[StepOutcome]:
+    wait = policy(settle)
     return Call(
         protocol.STEP,
-        protocol.to_head(Step(script, settle, frame)),
-        timeout + (settle.cap if settle else 0),
+        protocol.to_head(Step(script, wait, frame)),
+        timeout + (wait.cap if wait else 0),
         lambda head, payload: StepOutcome(protocol.step_result_from_head(head), payload),
         acts=bool(script),
     )

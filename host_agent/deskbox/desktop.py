@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from deskbox import actions, calls, launcher, registry
-from deskbox.calls import Call, ExecResult, ImageFormat, Region, Size, StepOutcome
+from deskbox.calls import Call, ExecResult, ImageFormat, Region, SettlePolicy, Size, StepOutcome
 from deskbox.control import Control
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
 from deskbox.rpc.channel import CallCancelled, Channel, Stream
 from deskbox.rpc.outcome import Disconnected
 from deskbox_guest import protocol
-from deskbox_guest.protocol import Facts, Frame, Held, Settle, Window
+from deskbox_guest.protocol import Facts, Frame, Held, Window
 
 if TYPE_CHECKING:
     from deskbox.driver import DesktopComputerDriver
@@ -126,7 +126,7 @@ class Desktop:
         self,
         script: str = "",
         *,
-        settle: Settle | None = None,
+        settle: SettlePolicy = None,
         frame: Frame | None = None,
         cancelled: Callable[[], bool] | None = None,
         timeout: float = calls.SCRIPT,
@@ -157,7 +157,7 @@ class Desktop:
         image_size: Size | None = None,
         format: ImageFormat = "png",
         cursor: bool = True,
-        settle: Settle | None = None,
+        settle: SettlePolicy = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> bytes:
         """A picture of the screen or of a region (x, y, width, height), scaled to `image_size` if given."""
@@ -240,12 +240,16 @@ class Desktop:
 
     # --- the SDK -----------------------------------------------------------------------------------------
     def computer_driver(
-        self, image_size: Size | None = None, crop: Region | None = None
+        self,
+        image_size: Size | None = None,
+        crop: Region | None = None,
+        *,
+        settle: SettlePolicy = "settled",
     ) -> DesktopComputerDriver:
         """The driver for `openai.ComputerToolset`: see `DesktopComputerDriver`."""
         from deskbox.driver import DesktopComputerDriver
 
-        return DesktopComputerDriver(self, image_size=image_size, crop=crop)
+        return DesktopComputerDriver(self, image_size=image_size, crop=crop, settle=settle)
 
     # --- the connection ----------------------------------------------------------------------------------
     def _check_may_act(self) -> None:

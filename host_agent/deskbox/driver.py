@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deskbox.actions import NO_REST, Plan, plan
+from deskbox.calls import SettlePolicy, policy
 from deskbox.errors import InvalidInput, Unavailable
 from deskbox.geometry import Geometry, Region, Size
 from deskbox_guest.protocol import Frame, Settle, StepResult
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
 
 Cancelled = Callable[[], bool]
 
-# A screenshot is taken when the screen has been quiet for so long.
-SETTLE = Settle()
-# `wait` has no duration: the model waits for something to happen, so that a short calm proves nothing.
-WAIT_SETTLE = Settle(quiet=1.0, cap=10.0)
+
+WAIT = policy("wait")
 
 
 class StepOutcome(Protocol):
@@ -78,10 +77,10 @@ class _Planner:
     """The state that both drivers have, and all that they do between two calls of the desktop."""
 
     def __init__(
-        self, size: Size, image_size: Size | None, crop: Region | None, settle: Settle | None
+        self, size: Size, image_size: Size | None, crop: Region | None, settle: SettlePolicy
     ) -> None:
         self.geometry = Geometry.fit(size, crop, image_size)
-        self.settle = settle
+        self.settle = policy(settle)
         self._rest = NO_REST
         x, y, width, height = self.geometry.crop
         image_width, image_height = self.geometry.image
@@ -121,7 +120,7 @@ class DesktopComputerDriver:
                 it shows, or the largest image of that shape that reaches the model unscaled (see `geometry`);
                 never larger than what it shows
     crop        the part of the screen to show: x, y, width, height in screen pixels; default: all of it
-    settle      how quiet the screen must be before a screenshot; None takes it at once
+    settle      how quiet the screen must be before a screenshot: "settled", "fast", "none", or numbers
 
     Each method runs one action and returns when the guest has carried it out. It raises InvalidInput if the
     action can't be carried out exactly (nothing has happened then), Interrupted if it was stopped on the way
@@ -135,7 +134,7 @@ class DesktopComputerDriver:
         image_size: Size | None = None,
         crop: Region | None = None,
         *,
-        settle: Settle | None = SETTLE,
+        settle: SettlePolicy = "settled",
     ) -> None:
         self._desktop = desktop
         self._planner = _Planner(desktop.size, image_size, crop, settle)
@@ -144,6 +143,15 @@ class DesktopComputerDriver:
     def geometry(self) -> Geometry:
         """How the image's pixels lie on the screen."""
         return self._planner.geometry
+
+    @property
+    def settle(self) -> SettlePolicy:
+        """How quiet the screen must be before the next screenshot. May be set at any time."""
+        return self._planner.settle
+
+    @settle.setter
+    def settle(self, value: SettlePolicy) -> None:
+        self._planner.settle = policy(value)
 
     def click(self, action: modern.Click | legacy.ActionClick, cancelled: Cancelled | None = None) -> None:
         """Press and release one of five buttons at a point, with `keys` held."""
@@ -178,8 +186,8 @@ class DesktopComputerDriver:
         self._act("type", action, cancelled)
 
     def wait(self, action: modern.Wait | legacy.ActionWait, cancelled: Cancelled | None = None) -> None:
-        """Wait until the screen has been quiet for `WAIT_SETTLE.quiet` seconds, or for its cap."""
-        self._act("wait", action, cancelled, settle=WAIT_SETTLE)
+        """Wait until the screen has been quiet for as long as the policy "wait" says."""
+        self._act("wait", action, cancelled, settle=WAIT)
 
     def screenshot(self, cancelled: Cancelled | None = None) -> Screenshot:
         """A PNG of what the geometry says, taken once, when the screen is quiet."""
@@ -205,7 +213,7 @@ class AsyncDesktopComputerDriver:
         image_size: Size | None = None,
         crop: Region | None = None,
         *,
-        settle: Settle | None = SETTLE,
+        settle: SettlePolicy = "settled",
     ) -> None:
         self._desktop = desktop
         self._planner = _Planner(desktop.size, image_size, crop, settle)
@@ -214,6 +222,15 @@ class AsyncDesktopComputerDriver:
     def geometry(self) -> Geometry:
         """How the image's pixels lie on the screen."""
         return self._planner.geometry
+
+    @property
+    def settle(self) -> SettlePolicy:
+        """How quiet the screen must be before the next screenshot. May be set at any time."""
+        return self._planner.settle
+
+    @settle.setter
+    def settle(self, value: SettlePolicy) -> None:
+        self._planner.settle = policy(value)
 
     async def click(
         self, action: modern.Click | legacy.ActionClick, cancelled: Cancelled | None = None
@@ -245,7 +262,7 @@ class AsyncDesktopComputerDriver:
         await self._act("type", action, cancelled)
 
     async def wait(self, action: modern.Wait | legacy.ActionWait, cancelled: Cancelled | None = None) -> None:
-        await self._act("wait", action, cancelled, settle=WAIT_SETTLE)
+        await self._act("wait", action, cancelled, settle=WAIT)
 
     async def screenshot(self, cancelled: Cancelled | None = None) -> Screenshot:
         outcome = await self._desktop.step(

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deskbox_guest.x11.drain import FamilyWatch, SocketDiag, process_behind
+from deskbox_guest.x11.drain import FamilyWatch, process_behind
+from deskbox_guest.x11.sockets import SocketDiag
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.support.recorded import AsyncRecordedDesktop, RecordedDesktop, png
 
-from deskbox.driver import SETTLE, WAIT_SETTLE, AsyncDesktopComputerDriver, DesktopComputerDriver
+from deskbox.driver import AsyncDesktopComputerDriver, DesktopComputerDriver
 from deskbox.errors import Cancelled, Interrupted, InvalidInput, Unavailable
-from deskbox_guest.protocol import Frame, Settle, Step
+from deskbox_guest.protocol import POLICIES, Frame, Settle, Step
 
 MEMBERS = ["click", "double_click", "drag", "keypress", "move", "scroll", "type", "wait", "screenshot"]
 ACTIONS: list[tuple[dict[str, Any], str]] = [
@@ -58,7 +58,7 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
 async def test_each_action_is_one_step(asynchronous: bool, fields: dict[str, Any], script: str) -> None:
     act = Both(asynchronous, image_size=(640, 400))
     assert await act(fields["type"], SimpleNamespace(**fields), cancelled=never) is None
-    settle = WAIT_SETTLE if fields["type"] == "wait" else None
+    settle = POLICIES["wait"] if fields["type"] == "wait" else None
     assert act.desktop.steps == [Step(script, settle, None)]
     assert act.desktop.cancels == [never]
 
@@ -76,7 +76,7 @@ async def test_a_drag_is_one_step(asynchronous: bool) -> None:
 async def test_a_screenshot_is_one_capture_of_what_the_geometry_says(asynchronous: bool) -> None:
     act = Both(asynchronous, image_size=(320, 200), crop=(100, 50, 640, 400))
     shot = await act("screenshot", cancelled=never)
-    assert act.desktop.steps == [Step("", SETTLE, Frame(100, 50, 640, 400, 320, 200, "png"))]
+    assert act.desktop.steps == [Step("", Settle(), Frame(100, 50, 640, 400, 320, 200, "png"))]
     assert act.desktop.cancels == [never]
     assert shot == {
         "type": "computer_screenshot",

@@ -18,7 +18,8 @@ from Xlib.error import BadWindow
 from Xlib.protocol import event
 
 from deskbox_guest.x11.display import Link
-from deskbox_guest.x11.drain import ClientWatch, FamilyWatch, SocketDiag, process_behind
+from deskbox_guest.x11.drain import ClientWatch, FamilyWatch, process_behind
+from deskbox_guest.x11.sockets import SocketDiag
 from deskbox_guest.x11.windows import client_pid
 
 # For clients that can't be watched in any way (other machines, other users): a pause that is long enough for

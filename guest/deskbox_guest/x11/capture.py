@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import select
 import threading
 from dataclasses import dataclass
 
@@ -86,6 +87,15 @@ class Screen:
             self._link.sync()
             self._link.pump()
             return self._changes
+
+    def wait_for_drawing(self, timeout: float) -> bool:
+        """Wait until something has been drawn that `changes` does not count yet; False after `timeout` s."""
+        with self._lock:
+            waiting = self._link.display.pending_events()
+        # Not under the lock: others may take pictures meanwhile, and then they count the change.
+        return bool(waiting) or bool(
+            select.select([self._link.display.fileno()], [], [], max(0.0, timeout))[0]
+        )
 
     def pixels(self) -> tuple[int, Image.Image]:
         """The whole screen as RGB without the pointer, and the number of changes it shows. Do not modify it:

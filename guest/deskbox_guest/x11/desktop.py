@@ -16,7 +16,7 @@ from deskbox_guest.x11.capture import Screen, region
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.input import Engine
 from deskbox_guest.x11.script import parse
-from deskbox_guest.x11.settle import wait_for_quiet
+from deskbox_guest.x11.settle import Observer
 
 MAX_SETTLE_S = 600.0
 
@@ -35,6 +35,7 @@ class X11Desktop:
         self._input_link = Link(display)
         self._engine = Engine(self._input_link)
         self._screen = Screen(Link(display), display)
+        self._observer = Observer(self._screen)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -56,8 +57,18 @@ class X11Desktop:
                 return self._look(step, "", cancelled)
             with self._script_lock:
                 commands = parse(step.script, self.size, held_state.pointer(self._input_link))
-                output = self._engine.run(commands, cancelled)
+                with self.acting():
+                    output = self._engine.run(commands, cancelled)
                 return self._look(step, output, cancelled)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Around whatever may make the screen change: the next wait for a quiet screen is about this."""
+        self._observer.action_begins()
+        try:
+            yield
+        finally:
+            self._observer.action_ended()
 
     def held(self) -> Held:
         """What the X server believes to be down, whoever pressed it."""
@@ -83,6 +94,7 @@ class X11Desktop:
             return any(band.getextrema()[0] != band.getextrema()[1] for band in image.split())
 
     def close(self) -> None:
+        self._observer.close()
         self._screen.close()
         self._engine.close()
         for link in (self._input_link, self._facts):
@@ -91,7 +103,7 @@ class X11Desktop:
     def _look(self, step: Step, output: str, cancelled: Callable[[], bool]) -> tuple[StepResult, bytes]:
         started = time.monotonic()
         settled = (
-            wait_for_quiet(self._screen, step.settle, [self._watch_application()], cancelled)
+            self._observer.wait_for_quiet(step.settle, self._watch_application(), cancelled)
             if step.settle
             else "none"
         )

@@ -9,57 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import struct
 from contextlib import suppress
 
-_SOCK_DIAG_BY_FAMILY = 20
-_REQUEST = 1  # NLM_F_REQUEST
-_ERROR = 2  # NLMSG_ERROR
+from deskbox_guest.x11.sockets import SocketDiag
+
 _STATUS = re.compile(rb"^State:\t(.).*^voluntary_ctxt_switches:\t(\d+)", re.MULTILINE | re.DOTALL)
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
-_UNIX_REQUEST = struct.Struct("=BBHIIIII")  # family, protocol, pad, states, inode, show, cookie
-_UNIX_REPLY = struct.Struct("=BBBBIII")  # family, type, state, pad, inode, cookie
-_SHOW_NAME, _SHOW_PEER, _SHOW_QUEUES = 0x01, 0x04, 0x10
-_NAME, _PEER, _QUEUES = 0, 2, 4  # attributes of a reply
-
-
-class SocketDiag:
-    """Asks the kernel about Unix sockets by their inode numbers."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4)
-        self._socket.settimeout(0.5)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def name(self, inode: int) -> bytes:
-        return self._ask(inode, _SHOW_NAME).get(_NAME, b"")
-
-    def peer(self, inode: int) -> int:
-        value = self._ask(inode, _SHOW_PEER).get(_PEER)
-        return int(struct.unpack("=I", value)[0]) if value else 0
-
-    def unread(self, inode: int) -> int:
-        """Bytes that wait to be read; 0 if the socket is gone."""
-        value = self._ask(inode, _SHOW_QUEUES).get(_QUEUES)
-        return int(struct.unpack("=II", value)[0]) if value else 0
-
-    def _ask(self, inode: int, show: int) -> dict[int, bytes]:
-        any_cookie = 0xFFFFFFFF
-        body = _UNIX_REQUEST.pack(socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, show, any_cookie, any_cookie)
-        self._socket.send(_HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + body)
-        reply = self._socket.recv(8192)
-        if _HEADER.unpack_from(reply)[1] == _ERROR:
-            return {}
-        attributes: dict[int, bytes] = {}
-        at = _HEADER.size + _UNIX_REPLY.size
-        while at + 4 <= len(reply):
-            length, kind = struct.unpack_from("=HH", reply, at)
-            attributes[kind] = reply[at + 4 : at + length]
-            at += (length + 3) & ~3
-        return attributes
 
 
 def process_behind(diag: SocketDiag, inode: int) -> int:

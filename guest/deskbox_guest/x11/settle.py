@@ -1,146 +1,147 @@
 """Waiting for a quiet screen.
 
-The X server says *when* something was drawn, comparing pixels says *what* has changed. The wait ends when
-nothing has changed for a window of time. What repeats in a small place (a caret, a spinner) does not hold it
-open; a large endless animation ends it early, and a cap ends it in any case.
+The X server says *when* something was drawn, comparing pixels says *what* has changed, the kernel says
+whether an answer is still awaited that an action asked a server for (see `requests`), and whether the
+application is still at work. The wait ends when nothing has changed for a window of time and nothing is under
+way. What repeats in a small place (a caret, a spinner, a clock) does not hold it open; a large endless
+animation ends it early, and a cap ends it in any case.
 
-The window is a horizon: a change that comes later than that after the last one is not waited for.
+The window is a horizon: a change that comes later than that after the last one, and for which nobody can be
+seen to work, is not waited for.
 """
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Literal
-
-from PIL import ImageChops
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from deskbox_guest.protocol import Fault, Settle
+from deskbox_guest.x11.activity import ENDLESS_S, LOOK_S, Activity, Places, Verdict, changed
 from deskbox_guest.x11.capture import Screen
+from deskbox_guest.x11.requests import Requests
 
-Verdict = Literal["settled", "animating", "cap"]
-Box = tuple[int, int, int, int]  # left, top, right, bottom in screen pixels
-
-# Between two looks at a screen that keeps changing: faster finds nothing more and costs the guest's CPU.
-LOOK_S = 0.025
-
-# A text caret is a line this thin and this high. It blinks too slowly to be found repeating in time.
-CARET_WIDTH, CARET_HEIGHT = 3, 64
-
-# What repeats in a place up to this large is a spinner, a clock, an icon; beyond, it is the content.
-SMALL_WIDTH, SMALL_HEIGHT = 160, 160
-
-# Changes at even intervals after which a place is said to repeat. Fewer may be the steps of one effect.
-REPEATS = 6
-
-# What has kept changing for this long, never pausing for longer than that, won't stop for us.
-ANIMATION_S, ANIMATION_PAUSE_S = 1.0, 0.1
+# The screen is also watched when it is left alone for a while after an action, so that a clock is known
+# before the next wait. So many changes are enough, and an endless animation is not watched endlessly.
+WATCHED_CHANGES, WATCHED_S = 12, 15.0
 
 
-@dataclass
-class _Spot:
-    """A place on the screen and when it changed."""
+class Observer:
+    """Looks at the screen, and remembers what moves there. Safe for threads."""
 
-    box: Box
-    times: list[float] = field(default_factory=list)
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._requests = Requests()
+        self._lock = threading.Lock()
+        self._places = Places()
+        self._serial, self._seen = screen.pixels()
+        self._looking = 0  # how many threads look again and again
+        self._blind_until = time.monotonic()  # what changed before that, nobody knows when
+        # The last actions: when the latest began and ended, and whether a wait has followed.
+        self._began = self._ended = -math.inf
+        self._waited = True
+        self._acted = threading.Event()
+        self._closed = False
+        self._watch = threading.Thread(target=self._watch_after_actions, name="watch", daemon=True)
+        self._watch.start()
 
-    def takes(self, box: Box) -> bool:
-        """Whether a change there belongs to this place: they overlap by half of the larger one."""
-        width = min(box[2], self.box[2]) - max(box[0], self.box[0])
-        height = min(box[3], self.box[3]) - max(box[1], self.box[1])
-        return width > 0 and height > 0 and 2 * width * height >= max(_area(box), _area(self.box))
+    def close(self) -> None:
+        self._closed = True
+        self._acted.set()
+        self._watch.join()
+        self._requests.close()
 
-    def add(self, box: Box, now: float) -> None:
-        mine = self.box
-        self.box = (min(mine[0], box[0]), min(mine[1], box[1]), max(mine[2], box[2]), max(mine[3], box[3]))
-        self.times.append(now)
+    def action_begins(self) -> None:
+        if self._waited:  # else the requests of the action before are still of interest
+            self._waited = False
+            self._requests.begin()
+        self._began = time.monotonic()
 
-    def repeats(self, now: float, least: float) -> bool:
-        """Whether it has changed for `least` seconds, lately at even intervals, and goes on doing so."""
-        latest = self.times[-REPEATS:]
-        if len(latest) < REPEATS or now - self.times[0] < least:
-            return False
-        gaps = [after - before for before, after in pairwise(latest)]
-        # Looks come every LOOK_S, so a gap is known no better than that.
-        even = max(gaps) <= 2 * min(gaps) + 2 * LOOK_S
-        return even and now - latest[-1] <= max(gaps) + 2 * LOOK_S
+    def action_ended(self) -> None:
+        self._ended = time.monotonic()
+        self._acted.set()
 
+    def wait_for_quiet(
+        self, settle: Settle, busy: Callable[[], bool], cancelled: Callable[[], bool]
+    ) -> Verdict:
+        """Wait as `settle` says. While `busy` says so, the screen does not count as quiet."""
+        with self._eyes_open():
+            verdict = self._wait_for_quiet(settle, busy, cancelled)
+        self._waited = True
+        self._acted.set()
+        return verdict
 
-class Activity:
-    """Decides, from the changes it is told of, whether the screen is quiet. Pure; times in seconds."""
+    def _wait_for_quiet(
+        self, settle: Settle, busy: Callable[[], bool], cancelled: Callable[[], bool]
+    ) -> Verdict:
+        now = time.monotonic()
+        since = now if settle.anew else max(self._ended, self._blind_until)
+        activity = Activity(settle, now, since, self._places)
+        recent = now <= self._ended + settle.cap  # an action long ago explains no request of now
+        asked, working = -math.inf, False
+        while True:
+            if cancelled():
+                raise Fault("interrupted", "cancelled while waiting for a quiet screen", {"cancelled": True})
+            looked = time.monotonic()
+            found = self._look()
+            now = time.monotonic()
+            if now - asked >= LOOK_S:  # its answer is about the looks before, too, so they keep their pace
+                asked, working = now, busy()
+            news = self._requests.latest(now) if recent else -math.inf
+            with self._lock:
+                verdict = activity.verdict(now, news=news, busy=working)
+                quiet_at = activity.quiet_at(now, news)
+            if verdict is not None:
+                return verdict
+            if found:
+                time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))
+            else:
+                due = looked + LOOK_S if working else min(looked + LOOK_S, quiet_at)
+                self._screen.wait_for_drawing(due - time.monotonic())
 
-    def __init__(self, settle: Settle, start: float) -> None:
-        self._settle = settle
-        self._start = start
-        self._spots: list[_Spot] = []
+    @contextmanager
+    def _eyes_open(self) -> Iterator[None]:
+        """Within, every change is seen in time."""
+        with self._lock:
+            if not self._looking and self._screen.changes() != self._serial:
+                self._serial, self._seen = self._screen.pixels()
+                self._blind_until = time.monotonic()
+            self._looking += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._looking -= 1
 
-    def change(self, box: Box, now: float) -> None:
-        spot = next((spot for spot in self._spots if spot.takes(box)), None)
-        if spot is None:
-            spot = _Spot(box)
-            self._spots.append(spot)
-        spot.add(box, now)
+    def _look(self) -> int:
+        """Write down where the screen has changed since the last look; in how many places it has."""
+        with self._lock:
+            if self._screen.changes() == self._serial:
+                return 0
+            now = time.monotonic()
+            before = self._seen
+            self._serial, self._seen = self._screen.pixels()
+            boxes = changed(before, self._seen)
+            for box in boxes:
+                self._places.change(box, now, now - self._began)
+            return len(boxes)
 
-    def verdict(self, now: float, busy: bool = False) -> Verdict | None:
-        """None to wait on. `busy`: something else says that the screen will still change."""
-        times = self._changes_that_count(now)
-        if not busy and now - max(times, default=self._start) >= self._settle.quiet:
-            return "settled"
-        if now - self._start >= self._settle.cap:
-            return "cap"
-        return "animating" if _keeps_changing(times, now) else None
+    def _watch_after_actions(self) -> None:
+        while True:
+            self._acted.wait()
+            if self._closed:
+                return
+            self._acted.clear()
+            if not self._acted.wait(ENDLESS_S):
+                with self._eyes_open():
+                    self._watch_for_a_while()
 
-    def _changes_that_count(self, now: float) -> list[float]:
-        """When anything changed that we wait for."""
-        return sorted(time for spot in self._spots if not self._ignored(spot, now) for time in spot.times)
-
-    def _ignored(self, spot: _Spot, now: float) -> bool:
-        return _caret(spot.box) or (_small(spot.box) and spot.repeats(now, self._settle.quiet))
-
-
-def _keeps_changing(times: Sequence[float], now: float) -> bool:
-    last = [time for time in times if now - time <= ANIMATION_S + ANIMATION_PAUSE_S]
-    moments = [*last, now]
-    return now - moments[0] >= ANIMATION_S and all(
-        after - before <= ANIMATION_PAUSE_S for before, after in pairwise(moments)
-    )
-
-
-def _area(box: Box) -> int:
-    return (box[2] - box[0]) * (box[3] - box[1])
-
-
-def _small(box: Box) -> bool:
-    return box[2] - box[0] <= SMALL_WIDTH and box[3] - box[1] <= SMALL_HEIGHT
-
-
-def _caret(box: Box) -> bool:
-    return box[2] - box[0] <= CARET_WIDTH and box[3] - box[1] <= CARET_HEIGHT
-
-
-def wait_for_quiet(
-    screen: Screen,
-    settle: Settle,
-    busy: Sequence[Callable[[], bool]],
-    cancelled: Callable[[], bool],
-) -> Verdict:
-    """Wait as `settle` says. While any of `busy` says so, the screen does not count as quiet."""
-    activity = Activity(settle, time.monotonic())
-    serial, before = screen.pixels()
-    while True:
-        if cancelled():
-            raise Fault("interrupted", "cancelled while waiting for a quiet screen", {"cancelled": True})
-        looked = time.monotonic()
-        if screen.changes() != serial:
-            serial, now = screen.pixels()
-            box = ImageChops.difference(before, now).getbbox()
-            before = now
-            if box is not None:
-                activity.change(box, time.monotonic())
-        verdict = activity.verdict(time.monotonic(), any(signal() for signal in busy))
-        if verdict is not None:
-            return verdict
-        # Not until the next drawing: who is busy, and what has stopped repeating, no event tells.
-        time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))
+    def _watch_for_a_while(self) -> None:
+        until = time.monotonic() + WATCHED_S
+        found = 0
+        while found < WATCHED_CHANGES and not self._acted.is_set() and time.monotonic() < until:
+            if self._screen.wait_for_drawing(0.25):
+                found += self._look()
+                time.sleep(LOOK_S)
