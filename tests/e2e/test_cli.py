@@ -109,6 +109,8 @@ def test_shot(up: dict[str, Any], tmp_path: Path) -> None:
     with Image.open(tmp_path / "whole.png") as image:
         assert (image.format, image.size) == ("PNG", (1024, 768))
     read("shot", "-o", str(tmp_path / "part.webp"), "--region", "100,50,300,200", "--image-size", "150x100")
+    assert read("shot", "-o", str(tmp_path / "now.png"), "--settle", "none")["settled"] == "none"
+    assert read("shot", "-o", str(tmp_path / "fast.png"), "--settle", "0.1,1")["settle_ms"] <= 1050
     with Image.open(tmp_path / "part.webp") as image:
         assert (image.format, image.size) == ("WEBP", (150, 100))
     with Image.open(io.BytesIO(run("shot", "-o", "-").stdout)) as image:

@@ -57,6 +57,7 @@ class World:
                 name=name,
                 backend=backend,
                 size=(1280, 800),
+                packages=(),
                 state=state,
                 timings_ms={"agent": 300.0, "painted": 1700.0},
                 created=0.0,
@@ -230,6 +231,9 @@ def test_no_command_shows_help_as_bad_usage(world: World) -> None:
         ["shot", "--image-size", "640"],
         ["shot", "--image-size", "0x400"],
         ["shot", "-o", "shot.gif"],
+        ["shot", "--settle", "soon"],
+        ["shot", "--settle", "0.3"],
+        ["run", "--settle", "0.3,", "task"],
         ["up", "--size", "wide"],
         ["up", "--backend", "abacus"],
         ["do"],
@@ -304,9 +308,15 @@ def test_the_name_comes_from_the_option_then_the_environment(
 
 # --- up, ls, down ----------------------------------------------------------------------------------------
 def test_up_launches_a_detached_desktop_and_says_how_to_use_it(world: World) -> None:
-    result = call("up", "--name", "a", "--size", "1024x768", "--url", "about:blank")
+    result = call("up", "--name", "a", "--size", "1024x768", "--url", "about:blank", "--package", "gimp")
     assert result.exit_code == 0
-    launched = {"backend": "auto", "size": (1024, 768), "url": "about:blank", "detach": True}
+    launched = {
+        "backend": "auto",
+        "size": (1024, 768),
+        "url": "about:blank",
+        "packages": ["gimp"],
+        "detach": True,
+    }
     assert world.named("ensure_host", "launch") == [("ensure_host", False), ("launch", "a", launched)]
     for part in ("a is running", "docker", "1280x800", "http://127.0.0.1:6080/one-time", "shot --name a"):
         assert part in result.stdout

@@ -43,7 +43,7 @@ class Desktop:
         self.gone = False
         self.released = 0
 
-    def computer_driver(self, image_size: Any = None, crop: Any = None) -> Desktop:
+    def computer_driver(self, image_size: Any = None, crop: Any = None, *, settle: Any = None) -> Desktop:
         return self
 
     def held_inputs(self) -> Held:

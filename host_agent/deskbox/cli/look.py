@@ -14,6 +14,7 @@ from deskbox.cli.options import (
     JsonOption,
     NameOption,
     Region,
+    SettleOption,
     Size,
     interruptible,
     parse_region,
@@ -51,6 +52,7 @@ def shot(
         Size | None,
         typer.Option(parser=parse_size, metavar="WxH", help="Scale the picture to this many pixels."),
     ] = None,
+    settle: SettleOption = "settled",
     as_json: JsonOption = False,
 ) -> None:
     """Take a screenshot, once the screen has come to rest."""
@@ -66,14 +68,14 @@ def shot(
         )
 
     from deskbox.desktop import Desktop
-    from deskbox_guest.protocol import Frame, Settle
+    from deskbox_guest.protocol import Frame
 
     # Zeros stand for the whole screen, and for an image of the region's own size.
     x, y, width, height = region or (0, 0, 0, 0)
     image_width, image_height = image_size or (0, 0)
     frame = Frame(x, y, width, height, image_width, image_height, _FORMATS[suffix])
     with interruptible() as cancelled, Desktop.attach(name, observe=True) as desktop:
-        outcome = desktop.step(settle=Settle(), frame=frame, cancelled=cancelled)
+        outcome = desktop.step(settle=settle, frame=frame, cancelled=cancelled)
         screen = desktop.size
 
     if target == "-":

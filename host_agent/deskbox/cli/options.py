@@ -6,11 +6,14 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from deskbox.cli.output import Invocation
+
+if TYPE_CHECKING:
+    from deskbox.calls import SettlePolicy
 
 # Seconds to wait for the program that drives the desktop at present, such as the command before this one.
 PATIENCE = 2.0
@@ -48,6 +51,20 @@ def parse_region(text: str) -> Region:
     return region
 
 
+def parse_settle(text: str) -> SettlePolicy:
+    from deskbox_guest.protocol import POLICIES, Settle
+
+    if text in POLICIES:
+        return POLICIES[text]
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?),([0-9]+(?:\.[0-9]+)?)", text)
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no settle policy: use {', '.join(POLICIES)}, or QUIET,CAP in seconds, as in 0.2,3."
+        )
+    quiet, cap = map(float, match.groups())
+    return Settle(quiet, cap)
+
+
 def _remember_json(ctx: typer.Context, asked: bool) -> bool:
     if asked and isinstance(ctx.obj, Invocation):
         ctx.obj.json = True
@@ -63,6 +80,18 @@ JsonOption = Annotated[
     bool,
     typer.Option(
         "--json", callback=_remember_json, is_eager=True, help="Print one JSON document and nothing else."
+    ),
+]
+
+
+SettleOption = Annotated[
+    Any,  # a SettlePolicy: the command line's parser can't take unions
+    typer.Option(
+        "--settle",
+        parser=parse_settle,
+        metavar="POLICY",
+        show_default="settled",
+        help="How quiet the screen must be: none, fast, settled, wait, or QUIET,CAP in seconds.",
     ),
 ]
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from deskbox.cli import output
-from deskbox.cli.options import PATIENCE, JsonOption, NameOption, Size, interruptible, parse_size
+from deskbox.cli.options import (
+    PATIENCE,
+    JsonOption,
+    NameOption,
+    SettleOption,
+    Size,
+    interruptible,
+    parse_size,
+)
 
 if TYPE_CHECKING:
     from openai.lib.computer import ComputerActionInput
@@ -51,6 +59,7 @@ def run(
         Size | None,
         typer.Option(parser=parse_size, metavar="WxH", help="Size of the screenshots that the model sees."),
     ] = None,
+    settle: SettleOption = "settled",
     file: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +104,7 @@ def run(
             max_steps=max_steps,
             approve=ask(console) if approve == "ask" else deny,
             image_size=image_size,
+            settle=settle,
             on_event=StepPrinter(console),
             cancelled=cancelled,
         )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 
+    from deskbox.calls import SettlePolicy
     from deskbox.desktop import Desktop
 
 DEFAULT_MODEL = "gpt-5.4"
@@ -60,6 +61,7 @@ def run_task(
     before_action: Callable[[ComputerActionInput], bool] | None = None,
     image_size: tuple[int, int] | None = None,
     crop: tuple[int, int, int, int] | None = None,
+    settle: SettlePolicy = "settled",
     on_event: Callable[[RunEvent], None] = lambda event: None,
     cancelled: Callable[[], bool] = lambda: False,
     loop: Literal["runner", "toolset"] = "runner",
@@ -71,6 +73,7 @@ def run_task(
     before_action  asked before each action and each screenshot; only True lets it pass
     image_size     of the screenshots, in pixels; by default as large as `crop`
     crop           x, y, width, height in screen pixels of what the model sees; by default the whole screen
+    settle         how quiet the screen must be before a screenshot
     on_event       called on the run's own thread
     cancelled      polled; the run ends within a second of its being true, with nothing held on the desktop,
                    even while the model has not answered
@@ -81,7 +84,8 @@ def run_task(
     """
     if max_steps < 1:
         raise InvalidInput(f"max_steps is {max_steps}: allow at least 1 request to the model")
-    run = _Run(desktop.computer_driver(image_size=image_size, crop=crop), approve, on_event, cancelled)
+    driver = desktop.computer_driver(image_size=image_size, crop=crop, settle=settle)
+    run = _Run(driver, approve, on_event, cancelled)
     params: ResponseCreateParamsNonStreaming = {"model": model, "input": task, "instructions": INSTRUCTIONS}
     try:
         if loop == "runner":
