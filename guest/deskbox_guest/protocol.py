@@ -152,13 +152,15 @@ class Fault(Exception):
     """An error that crosses to the host, which raises it as the class of `deskbox.errors` named by `kind`.
 
     kind      refused      nothing has happened: wrong state, or with {"input": true} in `data` bad input
+              too_large    all that was asked for has been done, but the image takes more bytes than it
+                           may; `data` has "bytes", "limit" and "image_size"
               interrupted  some effect is possible or certain; `data` says how much surely arrived, and
                            {"cancelled": true} if the host asked for the end
               unavailable  the desktop can't answer
     message   one sentence: what was wrong, what is accepted, what to do
     """
 
-    kind: Literal["refused", "interrupted", "unavailable"]
+    kind: Literal["refused", "too_large", "interrupted", "unavailable"]
     message: str
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -180,7 +182,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Frame:
-    """Which picture to take. Screen pixels for the region, image pixels for the size."""
+    """Which picture to take. Screen pixels for the region, image pixels for the size.
+
+    Beyond `max_bytes` it is a Fault "too_large", or, with "shrink", about the largest image of the same shape
+    that fits is given; the result says its size.
+    """
 
     x: int = 0
     y: int = 0
@@ -190,6 +196,8 @@ class Frame:
     image_height: int = 0
     format: Literal["png", "jpeg", "webp"] = "png"
     cursor: bool = True
+    max_bytes: int = 0  # of the encoded image; 0: no limit
+    oversize: Literal["error", "shrink"] = "error"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ WHEEL_UP, WHEEL_DOWN, WHEEL_LEFT, WHEEL_RIGHT = 4, 5, 6, 7
 PIXELS_PER_NOTCH = 48
 
 MAX_TEXT = 20_000  # characters of one type action
+# Characters a second. A script counts the time between two in whole milliseconds, so that up to 20 a second
+# the pace is right to 1 %, and to 2.5 % at the fastest.
+MIN_PACE, MAX_PACE = 0.1, 50.0
 MAX_SCROLL = 24_000  # screen pixels of one scroll action, per axis: 500 notches, 5 s
 MAX_DRAG_POINTS = 1_000
 
@@ -87,8 +90,21 @@ def key_script(keys: Sequence[str]) -> str:
     return f"key {'+'.join(chord(keys))}"
 
 
-def type_script(text: str) -> str:
-    """Type text exactly; a newline is the Return key, a tab the Tab key. Empty text types nothing."""
+def type_delay(pace: float) -> int:
+    """Milliseconds from one character to the next at so many characters a second."""
+    if not isinstance(pace, (int, float)) or isinstance(pace, bool) or not MIN_PACE <= pace <= MAX_PACE:
+        raise InvalidInput(
+            f"a pace of {pace!r} characters a second is not possible: give {MIN_PACE:g} to {MAX_PACE:g}, or "
+            "none to type as fast as the application reads"
+        )
+    return round(1000 / pace)
+
+
+def type_script(text: str, delay: int = 0) -> str:
+    """Type text exactly; a newline is the Return key, a tab the Tab key. Empty text types nothing.
+
+    `delay` is the milliseconds from one character to the next.
+    """
     if not isinstance(text, str):
         raise InvalidInput(f"the text to type must be a string, not {text!r}")
     if len(text) > MAX_TEXT:
@@ -103,7 +119,7 @@ def type_script(text: str) -> str:
                 "control characters only newline and tab can be typed, surrogates and noncharacters never",
                 position=index,
             )
-    return f"type -- {shlex.quote(text)}"
+    return f"type {f'--delay {delay} ' if delay else ''}-- {shlex.quote(text)}"
 
 
 def _click(action: Any, geometry: Geometry) -> str:

@@ -9,8 +9,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from deskbox import actions, calls, launcher, registry
-from deskbox.calls import Call, ExecResult, ImageFormat, Region, SettlePolicy, Size, StepOutcome
+from deskbox import calls, launcher, registry
+from deskbox.calls import (
+    Call,
+    ExecResult,
+    ImageFormat,
+    Oversize,
+    Region,
+    SettlePolicy,
+    Size,
+    StepOutcome,
+)
 from deskbox.control import Control
 from deskbox.desktop import CANCELLED, EXEC_GRACE, OBSERVER, STREAM_TIMEOUT, open_control
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
@@ -123,8 +132,10 @@ class AsyncDesktop:
     ) -> StepOutcome:
         return await self._call(calls.step(script, settle, frame, timeout), cancelled)
 
-    async def type_text(self, text: str, *, cancelled: Callable[[], bool] | None = None) -> None:
-        await self.step(actions.type_script(text), cancelled=cancelled)
+    async def type_text(
+        self, text: str, *, pace: float | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        await self._call(calls.type_text(text, pace), cancelled)
 
     async def open_url(self, url: str) -> None:
         await self._call(calls.open_url(url))
@@ -141,9 +152,11 @@ class AsyncDesktop:
         format: ImageFormat = "png",
         cursor: bool = True,
         settle: SettlePolicy = None,
+        max_bytes: int | None = None,
+        oversize: Oversize = "error",
         cancelled: Callable[[], bool] | None = None,
     ) -> bytes:
-        frame = calls.frame(region, image_size, format, cursor)
+        frame = calls.frame(region, image_size, format, cursor, max_bytes, oversize)
         return (await self.step(settle=settle, frame=frame, cancelled=cancelled)).image
 
     async def held_inputs(self) -> Held:
@@ -207,11 +220,14 @@ class AsyncDesktop:
         crop: Region | None = None,
         *,
         settle: SettlePolicy = "settled",
+        max_image_bytes: int = 0,
     ) -> AsyncDesktopComputerDriver:
         """The driver for `openai.AsyncComputerToolset`: see `AsyncDesktopComputerDriver`."""
         from deskbox.driver import AsyncDesktopComputerDriver
 
-        return AsyncDesktopComputerDriver(self, image_size=image_size, crop=crop, settle=settle)
+        return AsyncDesktopComputerDriver(
+            self, image_size=image_size, crop=crop, settle=settle, max_image_bytes=max_image_bytes
+        )
 
     # --- the connection ----------------------------------------------------------------------------------
     def _check_may_act(self) -> None:

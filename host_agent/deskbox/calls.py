@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from deskbox import actions
 from deskbox.errors import InvalidInput
 from deskbox_guest import protocol
 from deskbox_guest.protocol import POLICIES, Exec, Facts, Frame, Held, Settle, Step, StepResult, Window
@@ -24,6 +25,7 @@ SCRIPT = 120.0
 Region = tuple[int, int, int, int]
 Size = tuple[int, int]
 ImageFormat = Literal["png", "jpeg", "webp"]
+Oversize = Literal["error", "shrink"]
 # How quiet the screen must be before a picture: a name from `protocol.POLICIES`, numbers, or None for "none".
 SettlePolicy = Settle | Literal["none", "fast", "settled", "wait"] | None
 
@@ -77,7 +79,19 @@ def step(
     )
 
 
-def frame(region: Region | None, image_size: Size | None, format: ImageFormat, cursor: bool) -> Frame:
+def type_text(text: str, pace: float | None) -> Call[StepOutcome]:
+    delay = actions.type_delay(pace) if pace is not None else 0
+    return step(actions.type_script(text, delay), None, None, SCRIPT + len(text) * delay / 1000)
+
+
+def frame(
+    region: Region | None,
+    image_size: Size | None,
+    format: ImageFormat,
+    cursor: bool,
+    max_bytes: int | None = None,
+    oversize: Oversize = "error",
+) -> Frame:
     x, y, width, height = region or (0, 0, 0, 0)
     if region is not None and (x < 0 or y < 0 or width < 1 or height < 1):
         raise InvalidInput(
@@ -86,7 +100,9 @@ def frame(region: Region | None, image_size: Size | None, format: ImageFormat, c
     image_width, image_height = image_size or (0, 0)
     if image_size is not None and (image_width < 1 or image_height < 1):
         raise InvalidInput(f"image size {image_size} is not one: give a width and height of at least 1")
-    return Frame(x, y, width, height, image_width, image_height, format, cursor)
+    if max_bytes is not None and max_bytes < 0:
+        raise InvalidInput(f"a limit of {max_bytes} bytes is not one: give 1 or more, or None for no limit")
+    return Frame(x, y, width, height, image_width, image_height, format, cursor, max_bytes or 0, oversize)
 
 
 def held() -> Call[Held]:

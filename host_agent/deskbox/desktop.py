@@ -12,8 +12,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from deskbox import actions, calls, launcher, registry
-from deskbox.calls import Call, ExecResult, ImageFormat, Region, SettlePolicy, Size, StepOutcome
+from deskbox import calls, launcher, registry
+from deskbox.calls import (
+    Call,
+    ExecResult,
+    ImageFormat,
+    Oversize,
+    Region,
+    SettlePolicy,
+    Size,
+    StepOutcome,
+)
 from deskbox.control import Control
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
 from deskbox.rpc.channel import CallCancelled, Channel, Stream
@@ -137,9 +146,14 @@ class Desktop:
         """
         return self._call(calls.step(script, settle, frame, timeout), cancelled)
 
-    def type_text(self, text: str, *, cancelled: Callable[[], bool] | None = None) -> None:
-        """Type `text` into the focused window, exactly; "\\n" is Return and "\\t" is Tab."""
-        self.step(actions.type_script(text), cancelled=cancelled)
+    def type_text(
+        self, text: str, *, pace: float | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        """Type `text` into the focused window, exactly; "\\n" is Return and "\\t" is Tab.
+
+        pace  characters a second, 0.1 to 50, such as a person's 5; None: as fast as the application reads
+        """
+        self._call(calls.type_text(text, pace), cancelled)
 
     def open_url(self, url: str) -> None:
         """Show a page in the guest's browser, which is started if it does not run."""
@@ -158,10 +172,17 @@ class Desktop:
         format: ImageFormat = "png",
         cursor: bool = True,
         settle: SettlePolicy = None,
+        max_bytes: int | None = None,
+        oversize: Oversize = "error",
         cancelled: Callable[[], bool] | None = None,
     ) -> bytes:
-        """A picture of the screen or of a region (x, y, width, height), scaled to `image_size` if given."""
-        frame = calls.frame(region, image_size, format, cursor)
+        """A picture of the screen or of a region (x, y, width, height), scaled to `image_size` if given.
+
+        max_bytes  the most that the encoded image may take
+        oversize   if it would take more: "error" raises ImageTooLarge; "shrink" gives about the largest image
+                   of the same shape that fits, and raises only if 64 pixels on its longer side do not
+        """
+        frame = calls.frame(region, image_size, format, cursor, max_bytes, oversize)
         return self.step(settle=settle, frame=frame, cancelled=cancelled).image
 
     def held_inputs(self) -> Held:
@@ -245,11 +266,14 @@ class Desktop:
         crop: Region | None = None,
         *,
         settle: SettlePolicy = "settled",
+        max_image_bytes: int = 0,
     ) -> DesktopComputerDriver:
         """The driver for `openai.ComputerToolset`: see `DesktopComputerDriver`."""
         from deskbox.driver import DesktopComputerDriver
 
-        return DesktopComputerDriver(self, image_size=image_size, crop=crop, settle=settle)
+        return DesktopComputerDriver(
+            self, image_size=image_size, crop=crop, settle=settle, max_image_bytes=max_image_bytes
+        )
 
     # --- the connection ----------------------------------------------------------------------------------
     def _check_may_act(self) -> None:

@@ -77,7 +77,12 @@ class _Planner:
     """The state that both drivers have, and all that they do between two calls of the desktop."""
 
     def __init__(
-        self, size: Size, image_size: Size | None, crop: Region | None, settle: SettlePolicy
+        self,
+        size: Size,
+        image_size: Size | None,
+        crop: Region | None,
+        settle: SettlePolicy,
+        max_image_bytes: int,
     ) -> None:
         self.geometry = Geometry.fit(size, crop, image_size)
         self.settle = policy(settle)
@@ -89,7 +94,7 @@ class _Planner:
                 f"an image of {image_width}x{image_height} can't show more than the {width}x{height} pixels "
                 "of its part of the screen; choose an image of at most that size"
             )
-        self.frame = Frame(x, y, width, height, image_width, image_height, format="png")
+        self.frame = Frame(x, y, width, height, image_width, image_height, "png", max_bytes=max_image_bytes)
 
     def begin(self, member: str, action: Any) -> Plan:
         if getattr(action, "type", None) != member:
@@ -121,6 +126,9 @@ class DesktopComputerDriver:
                 never larger than what it shows
     crop        the part of the screen to show: x, y, width, height in screen pixels; default: all of it
     settle      how quiet the screen must be before a screenshot: "settled", "fast", "none", or numbers
+    max_image_bytes
+                a screenshot that takes more raises ImageTooLarge; 0 for no limit. It is never shrunk, because
+                its pixels are what the model's coordinates count
 
     Each method runs one action and returns when the guest has carried it out. It raises InvalidInput if the
     action can't be carried out exactly (nothing has happened then), Interrupted if it was stopped on the way
@@ -135,9 +143,10 @@ class DesktopComputerDriver:
         crop: Region | None = None,
         *,
         settle: SettlePolicy = "settled",
+        max_image_bytes: int = 0,
     ) -> None:
         self._desktop = desktop
-        self._planner = _Planner(desktop.size, image_size, crop, settle)
+        self._planner = _Planner(desktop.size, image_size, crop, settle, max_image_bytes)
 
     @property
     def geometry(self) -> Geometry:
@@ -214,9 +223,10 @@ class AsyncDesktopComputerDriver:
         crop: Region | None = None,
         *,
         settle: SettlePolicy = "settled",
+        max_image_bytes: int = 0,
     ) -> None:
         self._desktop = desktop
-        self._planner = _Planner(desktop.size, image_size, crop, settle)
+        self._planner = _Planner(desktop.size, image_size, crop, settle, max_image_bytes)
 
     @property
     def geometry(self) -> Geometry:

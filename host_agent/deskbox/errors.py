@@ -21,6 +21,15 @@ class InvalidInput(Refused, ValueError):
     """Nothing has happened: the input is not one that Deskbox accepts. The message says what is."""
 
 
+class ImageTooLarge(DeskboxError):
+    """The picture takes more bytes than its limit, and is not given; all else has been done.
+
+    It is none of the other kinds, because a script before the picture in the same step has run to its end:
+    what it leaves down is down, and to repeat it would be to do it twice. Without a script nothing has
+    happened. `data` has `bytes`, the `limit` and the `image_size` in pixels.
+    """
+
+
 class Interrupted(DeskboxError):
     """Some effect is certain or possible. No key and no button is held any more.
 

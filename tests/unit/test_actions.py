@@ -18,19 +18,22 @@ from deskbox.actions import (
     DRAG_STEP_GAP,
     MAX_DRAG_POINTS,
     MAX_DRAG_STEP,
+    MAX_PACE,
     MAX_SCROLL,
     MAX_TEXT,
+    MIN_PACE,
     NO_REST,
     PIXELS_PER_NOTCH,
     Plan,
     ScrollRest,
     key_script,
     plan,
+    type_delay,
     type_script,
 )
 from deskbox.errors import InvalidInput
 from deskbox.geometry import Geometry
-from deskbox_guest.x11.script import parse
+from deskbox_guest.x11.script import Type, parse
 
 SCREEN = Geometry.fit((1280, 800))
 HALF = Geometry.fit((1280, 800), image=(640, 400))
@@ -137,6 +140,20 @@ def test_text_has_a_limit() -> None:
     assert type_script("x" * MAX_TEXT)
     with pytest.raises(InvalidInput, match=f"the limit is {MAX_TEXT}"):
         type_script("x" * (MAX_TEXT + 1))
+
+
+@given(st.floats(MIN_PACE, MAX_PACE))
+def test_a_pace_is_right_to_a_hundredth_as_people_type(pace: float) -> None:
+    delay = type_delay(pace)
+    assert 1000 / delay == pytest.approx(pace, rel=0.0101 if pace <= 20 else 0.026)
+    [typed] = parse(type_script("a b", delay), (1280, 800))
+    assert typed == Type("a b", delay / 1000)
+
+
+@pytest.mark.parametrize("pace", [0, -1, 0.09, 50.1, float("nan"), float("inf"), True, "5"])
+def test_a_pace_has_limits(pace: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"give 0\.1 to 50, or none"):
+        type_delay(pace)
 
 
 @pytest.mark.parametrize("text", [None, 5, b"text", ["text"]])

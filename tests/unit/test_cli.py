@@ -101,9 +101,9 @@ def desktop_class(world: World) -> type:
             result = StepResult(settled="settled", settle_ms=301.0, image_width=8, image_height=4)
             return SimpleNamespace(result=result, image=world.image)
 
-        def type_text(self, text: str, *, cancelled: Callable[[], bool]) -> None:
+        def type_text(self, text: str, *, pace: float | None, cancelled: Callable[[], bool]) -> None:
             assert not cancelled()
-            world.calls.append(("type_text", text))
+            world.calls.append(("type_text", text, pace))
 
         def open_url(self, url: str) -> None:
             world.calls.append(("open_url", url))
@@ -243,6 +243,9 @@ def test_no_command_shows_help_as_bad_usage(world: World) -> None:
         ["key", "CTRL++A"],
         ["type"],
         ["type", "two", "words"],
+        ["type", "text", "--pace", "fast"],
+        ["shot", "--max-bytes", "0"],
+        ["shot", "--shrink"],
         ["open"],
         ["exec"],
         ["exec", "--timeout", "0", "--", "true"],
@@ -273,6 +276,7 @@ def test_unknown_command_with_json_is_a_document(world: World) -> None:
     [
         (errors.InvalidInput("no such thing"), 2, "invalid_input"),
         (errors.Refused("not now"), 1, "refused"),
+        (errors.ImageTooLarge("too many bytes"), 1, "image_too_large"),
         (errors.Interrupted("half done", characters=3), 1, "interrupted"),
         (errors.Cancelled("stopped"), 130, "cancelled"),
         (errors.Unavailable("gone"), 1, "unavailable"),
@@ -460,6 +464,14 @@ def test_shot_to_standard_output(world: World) -> None:
     assert (both.exit_code, document(both)["error"]["kind"]) == (2, "usage")
 
 
+def test_shot_takes_a_limit(world: World, tmp_path: Path) -> None:
+    path = str(tmp_path / "s.png")
+    assert call("shot", "-o", path, "--max-bytes", "5000").exit_code == 0
+    assert call("shot", "-o", path, "--max-bytes", "5000", "--shrink").exit_code == 0
+    frames = [frame for *_, frame in world.named("step")]
+    assert [(frame.max_bytes, frame.oversize) for frame in frames] == [(5000, "error"), (5000, "shrink")]
+
+
 def test_shot_that_cannot_be_written_fails(world: World, tmp_path: Path) -> None:
     result = call("shot", "-o", str(tmp_path / "absent" / "s.png"))
     assert result.exit_code == 1
@@ -534,7 +546,13 @@ def test_type(world: World) -> None:
     assert call("type", "Zażółć 漢字 🙂").exit_code == 0
     assert call("type", "--", "--json").exit_code == 0
     assert document(call("type", "-", "--json", stdin=b"a\nb")) == {"characters": 3}
-    assert [text for _, text in world.named("type_text")] == ["Zażółć 漢字 🙂", "--json", "a\nb"]
+    assert call("type", "slow", "--pace", "5").exit_code == 0
+    assert world.named("type_text") == [
+        ("type_text", "Zażółć 漢字 🙂", None),
+        ("type_text", "--json", None),
+        ("type_text", "a\nb", None),
+        ("type_text", "slow", 5.0),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,14 @@ async def test_a_screenshot_is_one_capture_of_what_the_geometry_says(asynchronou
     }
 
 
+async def test_a_screenshot_has_the_drivers_limit_and_is_not_shrunk(asynchronous: bool) -> None:
+    act = Both(asynchronous, max_image_bytes=70_000)
+    await act("screenshot")
+    frame = act.desktop.steps[0].frame
+    assert frame is not None
+    assert (frame.max_bytes, frame.oversize) == (70_000, "error")
+
+
 @pytest.mark.parametrize("settle", [None, Settle(quiet=0.1, cap=1.0)])
 async def test_the_settle_policy_is_the_drivers(asynchronous: bool, settle: Settle | None) -> None:
     act = Both(asynchronous, settle=settle)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deskbox.errors import Interrupted, Refused, Unavailable
+from deskbox.errors import ImageTooLarge, Interrupted, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel
 from deskbox.rpc.channel import CallCancelled, Channel
 from deskbox.rpc.outcome import Disconnected
@@ -47,6 +47,9 @@ class Guest:
     def refuse(self, call: Call) -> None:
         raise Fault("refused", "not that", {"why": "test"})
 
+    def exceed(self, call: Call) -> None:
+        raise Fault("too_large", "too much", {"bytes": 7, "limit": 5})
+
     def crash(self, call: Call) -> None:
         raise RuntimeError("boom")
 
@@ -68,6 +71,7 @@ class Guest:
             "/pipe": self.pipe,
             "/blob": self.blob,
             "/refuse": self.refuse,
+            "/exceed": self.exceed,
             "/crash": self.crash,
             "/hang": self.hang,
         }
@@ -144,6 +148,10 @@ def test_faults_become_the_errors_they_name(channel: Channel) -> None:
     with pytest.raises(Refused, match="not that") as caught:
         channel.call("/refuse", timeout=5)
     assert caught.value.data == {"why": "test"}
+    with pytest.raises(ImageTooLarge, match="too much") as too_large:
+        channel.call("/exceed", timeout=5)
+    assert not isinstance(too_large.value, (Refused, Interrupted, Unavailable))
+    assert too_large.value.data == {"bytes": 7, "limit": 5}
     with pytest.raises(Interrupted, match="boom"):
         channel.call("/crash", timeout=5)
     with pytest.raises(Refused, match="does not know"):

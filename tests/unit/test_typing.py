@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deskbox_guest.x11.keymap import RETURN, TAB, Layout, keysym_of_character
-from deskbox_guest.x11.typing import Batch, plan
+from deskbox_guest.x11.typing import Batch, Beat, plan
 
 SHIFT_L = 0xFFE1
 
@@ -79,3 +79,26 @@ def test_line_ends_become_one_return_each() -> None:
 def test_short_texts(text: str) -> None:
     layout = small_layout(0)
     assert sum(batch.characters for batch in plan(text, layout, [])) == len(text)
+
+
+def times(delay: float, taken: list[float]) -> list[float]:
+    """When each character has been waited for, if the application takes so many seconds for each."""
+    now, ends = 0.0, []
+    beat = Beat(delay, now)
+    for seconds in taken:
+        now += seconds
+        now = max(now, beat.next(now))
+        ends.append(now)
+    return ends
+
+
+def test_what_the_application_takes_is_part_of_the_delay() -> None:
+    assert times(0.1, [0.02, 0.05, 0.0, 0.1]) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def test_a_late_character_is_made_up_for() -> None:
+    assert times(0.1, [0.02, 0.15, 0.02, 0.02]) == pytest.approx([0.1, 0.25, 0.3, 0.4])
+
+
+def test_no_burst_follows_a_long_pause() -> None:
+    assert times(0.1, [0.0, 5.0, 0.0, 0.0, 0.0]) == pytest.approx([0.1, 5.1, 5.1, 5.2, 5.3])

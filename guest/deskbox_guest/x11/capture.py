@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import select
 import threading
 from dataclasses import dataclass
@@ -17,9 +18,15 @@ from deskbox_guest.x11 import png
 from deskbox_guest.x11.display import Link
 
 FORMATS = ("png", "jpeg", "webp")
+OVERSIZE = ("error", "shrink")
 _JPEG_QUALITY = 85
 _WEBP_QUALITY = 85
 _WEBP_EFFORT = 2  # of 6: a tenth of the time for some 5 % more bytes
+
+# An image that is shrunk to fit keeps so many pixels on its longer side: with fewer it would show nothing.
+MIN_SHRUNK = 64
+# How full the limit must be for the search to end, where it aims, and how many encodings it may take.
+SHRUNK_FULL, SHRUNK_AIM, SHRINK_TRIES = 0.9, 0.95, 7
 
 
 @dataclass(frozen=True)
@@ -32,11 +39,22 @@ class Cursor:
     key: tuple[int, int, int]  # the same for the same picture at the same place
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """An image file and its size in pixels."""
+
+    data: bytes
+    size: tuple[int, int]
+
+
+NO_PICTURE = Encoded(b"", (0, 0))
+
+
 def region(frame: Frame, size: tuple[int, int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) of a frame's region in screen pixels.
 
     Raises Fault "refused" if it leaves the screen, if the image would be larger than the region, or if the
-    format is unknown.
+    format, the limit or what to do beyond it is none that there is.
     """
     screen_width, screen_height = size
     width = frame.width or screen_width - frame.x
@@ -56,6 +74,13 @@ def region(frame: Frame, size: tuple[int, int]) -> tuple[int, int, int, int]:
         )
     if frame.format not in FORMATS:
         raise Fault("refused", f"{frame.format!r} is no image format: use {', '.join(FORMATS)}")
+    if frame.max_bytes < 0:
+        raise Fault(
+            "refused",
+            f"an image can't have at most {frame.max_bytes} bytes: give 1 or more, or 0 for no limit",
+        )
+    if frame.oversize not in OVERSIZE:
+        raise Fault("refused", f"{frame.oversize!r} is no way with a large image: use {', '.join(OVERSIZE)}")
     return frame.x, frame.y, right, bottom
 
 
@@ -74,7 +99,7 @@ class Screen:
         link.on(link.display.extension_event.DamageNotify, self._damaged)
         self._changes = 1
         self._pixels: tuple[int, Image.Image] = (0, Image.new("RGB", link.size))
-        self._encoded: tuple[object, bytes] = (None, b"")
+        self._encoded: tuple[object, Encoded] = (None, NO_PICTURE)
 
     def close(self) -> None:
         with self._lock:
@@ -103,10 +128,11 @@ class Screen:
         with self._lock:
             return self._current()
 
-    def picture(self, frame: Frame) -> tuple[bytes, tuple[int, int]]:
-        """An encoded image and its size; `region` says what is refused.
+    def picture(self, frame: Frame) -> Encoded:
+        """The image that `frame` asks for; `region` says what is refused. Fault "too_large" if it exceeds the
+        limit.
 
-        As long as nothing has changed the same bytes come again, without work.
+        As long as nothing has changed the same answer comes again, without work.
         """
         box = region(frame, self._link.size)
         with self._lock:
@@ -115,8 +141,11 @@ class Screen:
             key = (serial, frame, cursor.key if cursor else None)
             size = (frame.image_width or box[2] - box[0], frame.image_height or box[3] - box[1])
             if self._encoded[0] != key:
-                self._encoded = (key, _encode(compose(image, cursor, box, size), frame.format))
-            return self._encoded[1], size
+                self._encoded = (key, encode(compose(image, cursor, box), size, frame))
+            encoded = self._encoded[1]
+        if frame.max_bytes and len(encoded.data) > frame.max_bytes:
+            raise _too_large(encoded, frame)
+        return encoded
 
     # The lock is held below.
 
@@ -150,20 +179,77 @@ class Screen:
         return Cursor(image, x, y, (found.cursor_serial, x, y))
 
 
-def compose(
-    image: Image.Image, cursor: Cursor | None, box: tuple[int, int, int, int], size: tuple[int, int]
-) -> Image.Image:
-    """The region `box` of the screen with the pointer drawn on it, as an image of that size."""
+def compose(image: Image.Image, cursor: Cursor | None, box: tuple[int, int, int, int]) -> Image.Image:
+    """The region `box` of the screen with the pointer drawn on it."""
     if box != (0, 0, *image.size):
         image = image.crop(box)
     elif cursor:
         image = image.copy()
     if cursor:
         image.paste(cursor.image, (cursor.x - box[0], cursor.y - box[1]), cursor.image)
-    return image if size == image.size else _shrink(image, size)
+    return image
 
 
-def _shrink(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+def encode(image: Image.Image, size: tuple[int, int], frame: Frame) -> Encoded:
+    """The image at that size, in the frame's format.
+
+    If that exceeds the frame's limit and is to be shrunk: about the largest of the same shape that fits, and
+    if none does, the smallest there may be, which exceeds the limit.
+    """
+    whole = _encode(image, size, frame.format)
+    if not frame.max_bytes or len(whole.data) <= frame.max_bytes or frame.oversize == "error":
+        return whole
+    return _shrink(image, whole, frame)
+
+
+def _shrink(image: Image.Image, whole: Encoded, frame: Frame) -> Encoded:
+    """Search for the longer side with which the image just fits.
+
+    Each try supposes that bytes grow with the area, going by the try before. They don't quite: shrunk text is
+    less even than text, so that a first, slightly smaller image may even take more bytes.
+    """
+    fits, exceeds = MIN_SHRUNK - 1, max(whole.size)  # the answer is a side in between
+    last, best = whole, None
+    for _ in range(SHRINK_TRIES):
+        if exceeds - fits <= 1:
+            break
+        side = int(max(last.size) * math.sqrt(SHRUNK_AIM * frame.max_bytes / len(last.data)))
+        if not fits < side < exceeds:
+            side = MIN_SHRUNK if side <= MIN_SHRUNK else (fits + exceeds) // 2
+        last = _encode(image, _shaped(whole.size, side), frame.format)
+        if len(last.data) > frame.max_bytes:
+            exceeds = side
+            continue
+        fits, best = side, last
+        if len(last.data) >= SHRUNK_FULL * frame.max_bytes:
+            break
+    if best is None and exceeds > MIN_SHRUNK:
+        last = _encode(image, _shaped(whole.size, MIN_SHRUNK), frame.format)
+    return best or last
+
+
+def _shaped(size: tuple[int, int], longer: int) -> tuple[int, int]:
+    """That shape, with so many pixels on its longer side."""
+    scale = longer / max(size)
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _too_large(encoded: Encoded, frame: Frame) -> Fault:
+    width, height = encoded.size
+    even = "even the smallest image" if frame.oversize == "shrink" else "the image"
+    advice = "" if frame.oversize == "shrink" else ", or let it be shrunk"
+    return Fault(
+        "too_large",
+        f"{even}, of {width}x{height} as {frame.format}, takes {len(encoded.data)} bytes and "
+        f"{frame.max_bytes} are allowed: allow more, or ask for a smaller region or size or another "
+        f"format{advice}",
+        {"bytes": len(encoded.data), "limit": frame.max_bytes, "image_size": [width, height]},
+    )
+
+
+def scale(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    if size == image.size:
+        return image
     factor = image.width // size[0]
     if image.size == (factor * size[0], factor * size[1]):
         # The mean of whole blocks of pixels is the best there is, and takes a tenth of the time.
@@ -171,13 +257,14 @@ def _shrink(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image.resize(size, Image.Resampling.LANCZOS)
 
 
-def _encode(image: Image.Image, image_format: str) -> bytes:
+def _encode(image: Image.Image, size: tuple[int, int], image_format: str) -> Encoded:
+    image = scale(image, size)
     if image_format == "png":
-        return png.encode(image)
+        return Encoded(png.encode(image), size)
     buffer = io.BytesIO()
     if image_format == "jpeg":
         # Full colour resolution: coloured text is unreadable without.
         image.save(buffer, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
     else:
         image.save(buffer, "WEBP", quality=_WEBP_QUALITY, method=_WEBP_EFFORT)
-    return buffer.getvalue()
+    return Encoded(buffer.getvalue(), size)

@@ -12,7 +12,7 @@ from Xlib.error import ConnectionClosedError, XError
 from deskbox_guest.protocol import Fault, Held, Settle, Step, StepResult, Window
 from deskbox_guest.x11 import held as held_state
 from deskbox_guest.x11 import windows as window_list
-from deskbox_guest.x11.capture import Screen, region
+from deskbox_guest.x11.capture import NO_PICTURE, Screen, region
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.input import Engine
 from deskbox_guest.x11.script import parse
@@ -46,7 +46,7 @@ class X11Desktop:
         """Run the script, wait for a quiet screen, take a picture: whichever of them is asked for.
 
         Fault "refused" means that nothing has happened, "interrupted" that some of it may have, and that no
-        key and no button is down any more.
+        key and no button is down any more; "too_large" that all has been done except for the picture.
         """
         with _server_trouble():
             if step.frame is not None:
@@ -108,10 +108,10 @@ class X11Desktop:
             else "none"
         )
         settle_ms = (time.monotonic() - started) * 1000 if step.settle else 0.0
-        image, (width, height) = self._screen.picture(step.frame) if step.frame else (b"", (0, 0))
+        picture = self._screen.picture(step.frame) if step.frame else NO_PICTURE
         with self._facts_lock:
             pointer = held_state.pointer(self._facts)
-        return StepResult(settled, settle_ms, output, width, height, pointer), image
+        return StepResult(settled, settle_ms, output, *picture.size, pointer), picture.data
 
     def _watch_application(self) -> Callable[[], bool]:
         """Whether the focused application still works on what it got.

@@ -83,7 +83,7 @@ class KeyUp:
 @dataclass(frozen=True)
 class Type:
     text: str
-    delay: float  # seconds, after each character
+    delay: float  # seconds, from one character to the next, and after the last
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,23 @@ def _least_recent(on_spares: dict[int, int], used: set[int]) -> int:
     return on_spares.pop(keysym)
 
 
+class Beat:
+    """When each character of a slow text is due.
+
+    What an application takes for a character is part of the delay, not added to it, and one that came late is
+    made up for: so the average pace holds. But no more than one delay is: no burst follows a long pause.
+    """
+
+    def __init__(self, delay: float, start: float) -> None:
+        self._delay = delay
+        self._due = start
+
+    def next(self, now: float) -> float:
+        """The time at which the next character is due."""
+        self._due = max(self._due + self._delay, now - self._delay)
+        return self._due
+
+
 class Typist:
     def __init__(
         self,
@@ -108,7 +125,7 @@ class Typist:
         delay: float,
         cancelled: Callable[[], bool],
     ) -> None:
-        """Type into the focused window; `delay` seconds after each character.
+        """Type into the focused window; `delay` seconds from one character to the next.
 
         Raises Fault "interrupted" with the number of characters that surely arrived, or "refused" if no
         window has the focus. The caller restores the keyboard, whatever happens.
@@ -133,6 +150,7 @@ class Typist:
         cancelled: Callable[[], bool],
     ) -> None:
         delivered = 0
+        beat = Beat(delay, time.monotonic())
         for batch in plan(text, layout, spares, 1 if delay else BATCH_CHARACTERS):
             if batch.keysyms:
                 self._keyboard.borrow(layout, batch.keysyms)
@@ -141,7 +159,8 @@ class Typist:
             self._consume(focus, delivered, cancelled)
             delivered += batch.characters
             if delay:
-                pause(delay, cancelled)
+                now = time.monotonic()
+                pause(beat.next(now) - now, cancelled)
                 if cancelled():
                     raise _cancelled(delivered)
 

@@ -82,6 +82,14 @@ def type_(
     text: Annotated[
         str, typer.Argument(metavar="TEXT", help="What to type; - reads it from standard input.")
     ],
+    pace: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            show_default="as fast as the application reads",
+            help="Characters a second, 0.1 to 50; a person types about 5.",
+        ),
+    ] = None,
     name: NameOption = "default",
     as_json: JsonOption = False,
 ) -> None:
@@ -91,7 +99,7 @@ def type_(
     if text == "-":
         text = _stdin()
     with interruptible() as cancelled, Desktop.attach(name, wait=PATIENCE) as desktop:
-        desktop.type_text(text, cancelled=cancelled)
+        desktop.type_text(text, pace=pace, cancelled=cancelled)
     if as_json:
         output.print_json({"characters": len(text)})
 

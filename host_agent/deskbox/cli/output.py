@@ -27,6 +27,7 @@ DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 130
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (errors.InvalidInput, "invalid_input"),
     (errors.Refused, "refused"),
+    (errors.ImageTooLarge, "image_too_large"),
     (errors.Cancelled, "cancelled"),
     (errors.Interrupted, "interrupted"),
     (errors.Unavailable, "unavailable"),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from deskbox.errors import Cancelled, DeskboxError, Interrupted, InvalidInput, Refused, Unavailable
+from deskbox.errors import (
+    Cancelled,
+    DeskboxError,
+    ImageTooLarge,
+    Interrupted,
+    InvalidInput,
+    Refused,
+    Unavailable,
+)
 
 
 class Disconnected(ConnectionError):
@@ -13,6 +21,7 @@ class Disconnected(ConnectionError):
 
 _KINDS: dict[str, type[DeskboxError]] = {
     "refused": Refused,
+    "too_large": ImageTooLarge,
     "interrupted": Interrupted,
     "unavailable": Unavailable,
 }
