@@ -26,8 +26,8 @@ from tests.support.tk_witness import eventually, only, tk_witness
 
 from deskbox import registry
 from deskbox.desktop import Desktop
-from deskbox.errors import DeskboxError, Unavailable
-from deskbox_guest.protocol import Settle
+from deskbox.errors import DeskboxError, ImageTooLarge, InvalidInput, Unavailable
+from deskbox_guest.protocol import Frame, Settle
 
 # Reads the whole screen by itself, without the agent's code: prints the hash of its RGB bytes.
 CAPTURE = """
@@ -205,6 +205,33 @@ def test_callers_do_not_disturb_each_other(desktop: Desktop) -> None:
         witness.until(lambda events: [e["text"] for e in only(events, "content")][-1:] == [text * 5])
     assert wrong == []
     assert min(taken) >= 5
+
+
+def test_a_picture_has_at_most_so_many_bytes(desktop: Desktop) -> None:
+    show(desktop, "colourful", COLOURFUL)
+    whole = desktop.screenshot(cursor=False, settle=Settle())
+    limit = len(whole) // 3
+    for _ in range(2):  # the second time nothing has changed
+        with pytest.raises(ImageTooLarge, match=f"{limit} are allowed") as caught:
+            desktop.screenshot(cursor=False, max_bytes=limit)
+        assert caught.value.data == {"bytes": len(whole), "limit": limit, "image_size": list(desktop.size)}
+        outcome = desktop.step(frame=Frame(cursor=False, max_bytes=limit, oversize="shrink"))
+        size = outcome.result.image_width, outcome.result.image_height
+        assert decode(outcome.image).size == size
+        assert 0.9 * limit <= len(outcome.image) <= limit
+        assert abs(size[1] - size[0] * desktop.size[1] / desktop.size[0]) <= 0.5
+    assert desktop.screenshot(cursor=False, max_bytes=len(whole)) == whole
+    with pytest.raises(ImageTooLarge, match="even the smallest image, of 64x40"):
+        desktop.screenshot(max_bytes=50, oversize="shrink")
+    with pytest.raises(InvalidInput, match="a limit of -1 bytes"):
+        desktop.screenshot(max_bytes=-1)
+
+
+def test_what_a_script_did_before_a_picture_that_is_too_large_stays(desktop: Desktop) -> None:
+    with pytest.raises(ImageTooLarge):
+        desktop.step("mousemove 321 123 keydown shift", frame=Frame(max_bytes=50))
+    assert desktop.held_inputs().keys == ("Shift_L",)
+    assert desktop.step("keyup shift").result.pointer == (321, 123)
 
 
 def test_a_viewer_that_crashes_harms_nobody(desktop: Desktop) -> None:

@@ -9,10 +9,12 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 
 import pytest
 from tests.support.apps import App, editor, running, terminal, tk
 from tests.support.promptly import promptly
+from tests.support.tk_witness import only, tk_witness
 from tests.support.web_witness import web_witness
 
 from deskbox.desktop import Desktop
@@ -24,6 +26,7 @@ WORDS = (
     "“smart” ‘quotes’ — – … € µ²³ ﬁ ĳ Zażółć gęślą jaźń İıŞş Ελλάδα Привет עברית العربية हिन्दी ไทย 한국어 "
     "日本語のテキスト 美国降息新闻 \u0301e\u0301 a\u00a0b\u00adc"
 )
+TYPED_BY_HAND = "The quick brown fox jumps over the lazy dog; Zażółć gęślą jaźń."
 EMOJI = "😀🎉 👩‍👩‍👧 🇫🇷 👍🏽 ❤️"
 
 
@@ -228,6 +231,41 @@ def test_a_window_that_goes_away_ends_the_typing(desktop: Desktop, program: str)
     assert 0 < caught.value.data["characters"] < 18_000
     assert not desktop.held_inputs()
     assert keyboard(desktop) == before
+
+
+@pytest.mark.parametrize(("pace", "text"), [(5, "by hand, é"), (20, TYPED_BY_HAND), (50, TYPED_BY_HAND * 3)])
+def test_text_has_the_pace_asked_for(desktop: Desktop, pace: float, text: str) -> None:
+    """By the X server's own clock, to 1 %."""
+    with tk_witness(desktop) as witness:
+        desktop.type_text(text, pace=pace)
+        events = witness.until(lambda events: [e["text"] for e in only(events, "content")][-1:] == [text])
+        times = [e["time"] for e in only(events, "keydown") if e["detail"] not in ("Shift_L", "??")]
+    assert len(times) == len(text)
+    assert (len(times) - 1) / (times[-1] - times[0]) * 1000 == pytest.approx(pace, rel=0.01)
+    gaps = sorted(after - before for before, after in pairwise(times))
+    assert gaps[len(gaps) // 2] == pytest.approx(1000 / pace, rel=0.1)
+
+
+def test_a_pace_out_of_range_is_refused_before_anything_is_typed(desktop: Desktop) -> None:
+    with tk_witness(desktop) as witness:
+        with pytest.raises(InvalidInput, match=r"give 0\.1 to 50"):
+            desktop.type_text("abc", pace=0)
+        assert only(witness.events(), "keydown") == []
+
+
+def test_a_slow_text_stops_at_once(desktop: Desktop) -> None:
+    with editor(desktop) as app:
+
+        def attempt() -> float:
+            app.clear()
+            stop_at = time.monotonic() + 1.5
+            with pytest.raises(Cancelled):
+                desktop.type_text("slowly", pace=1, cancelled=lambda: time.monotonic() > stop_at)
+            took = time.monotonic() - stop_at
+            assert app.read() == "sl"
+            return took
+
+        promptly(attempt, 0.2)
 
 
 def test_a_cancelled_text_leaves_the_keyboard_as_it_was(desktop: Desktop) -> None:

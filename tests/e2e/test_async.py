@@ -13,7 +13,7 @@ from PIL import Image
 from deskbox import registry
 from deskbox.async_desktop import AsyncDesktop
 from deskbox.desktop import Desktop
-from deskbox.errors import Cancelled, InvalidInput, Refused, Unavailable
+from deskbox.errors import Cancelled, ImageTooLarge, InvalidInput, Refused, Unavailable
 from deskbox_guest.protocol import Held
 
 
@@ -38,6 +38,14 @@ async def test_every_call(desktop: AsyncDesktop) -> None:
     assert sorted(b"".join(pieces)) == sorted(b"inerr\n")
     assert [window.app for window in await desktop.windows()] == ["firefox-esr"]
     assert (await desktop.facts()).agent_start == 1
+    with pytest.raises(ImageTooLarge):
+        await desktop.screenshot(max_bytes=100)
+    assert len(await desktop.screenshot(max_bytes=4000, oversize="shrink")) <= 4000
+    began = time.monotonic()
+    await desktop.type_text("slowly", pace=10)
+    assert 0.6 <= time.monotonic() - began < 2
+    with pytest.raises(InvalidInput, match="pace"):
+        await desktop.type_text("no", pace=0)
     with pytest.raises(InvalidInput):
         await desktop.step("fly")
     with pytest.raises(Refused, match="nowhere"):

@@ -123,6 +123,18 @@ def test_shot_beyond_the_screen_is_bad_usage(up: dict[str, Any], tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_shot_has_at_most_so_many_bytes(up: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "small.png"
+    error = read("shot", "-o", str(path), "--max-bytes", "1500", code=1)["error"]
+    assert error["kind"] == "image_too_large"
+    assert error["data"]["limit"] == 1500 < error["data"]["bytes"]
+    assert list(tmp_path.iterdir()) == []
+    facts = read("shot", "-o", str(path), "--max-bytes", "9000", "--shrink")
+    assert path.stat().st_size == facts["bytes"] <= 9000
+    with Image.open(path) as image:
+        assert list(image.size) == facts["image_size"]
+
+
 def test_do_moves_the_pointer(up: dict[str, Any]) -> None:
     assert read("do", "mousemove 123 45")["pointer"] == [123, 45]
     done = run("do", "mousemove", "321", "54", "getmouselocation")
@@ -143,6 +155,12 @@ def test_type_and_key(page: Callable[[str], None]) -> None:
     assert run("key", "CTRL+A", "DELETE").returncode == 0
     assert run("type", "-", stdin=b"from a pipe: $(id) 'quoted'").returncode == 0
     page("from a pipe: $(id) 'quoted'")
+    assert run("key", "CTRL+A", "DELETE").returncode == 0
+    started = time.monotonic()
+    assert run("type", "--pace", "20", "at a hand's pace é").returncode == 0
+    assert time.monotonic() - started > 18 / 20
+    page("at a hand's pace é")
+    assert "give 0.1 to 50" in read("type", "--pace", "500", "no", code=2)["error"]["message"]
 
 
 def test_open_starts_a_closed_browser_again(page: Callable[[str], None]) -> None:
@@ -229,6 +247,17 @@ def test_ctrl_c_leaves_nothing_held(up: dict[str, Any]) -> None:
         assert process.wait(timeout=5) == 130
         assert time.monotonic() - started < 1
         assert not observer.held_inputs()
+
+
+def test_ctrl_c_stops_a_slow_text(page: Callable[[str], None]) -> None:
+    process = subprocess.Popen([DESKBOX, "type", "--pace", "0.5", "slowly"])
+    page("sl")
+    assert process.poll() is None
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=5) == 130
+    assert time.monotonic() - started < 1
+    page("sl")
 
 
 def test_no_such_desktop(up: dict[str, Any]) -> None:
