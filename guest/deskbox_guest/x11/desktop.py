@@ -12,9 +12,10 @@ from Xlib.error import ConnectionClosedError, XError
 from deskbox_guest.protocol import Fault, Held, Settle, Step, StepResult, Window
 from deskbox_guest.x11 import held as held_state
 from deskbox_guest.x11 import windows as window_list
-from deskbox_guest.x11.capture import NO_PICTURE, Screen, region
+from deskbox_guest.x11.capture import Screen
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.input import Engine
+from deskbox_guest.x11.picture import NO_PICTURE, region
 from deskbox_guest.x11.script import parse
 from deskbox_guest.x11.settle import Observer
 

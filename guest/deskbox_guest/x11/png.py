@@ -7,6 +7,7 @@ for a page of prose where they need 315), and it saves half of the time; only ph
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from isal import isal_zlib
 from PIL import Image
@@ -19,15 +20,29 @@ _LEVEL = 1
 
 def encode(image: Image.Image) -> bytes:
     """An RGB image as PNG bytes."""
-    width, height = image.size
+    return encode_bands(image.size, [image], "RGB")
+
+
+def encode_bands(size: tuple[int, int], bands: Iterable[Image.Image], order: str) -> bytes:
+    """An image that comes in bands, from top to bottom. `order` says what their channels are."""
+    width, height = size
     header = struct.pack(">IIBBBBB", width, height, _BITS, _RGB, 0, 0, 0)
-    # One byte more a row than the pixels need: Pillow leaves a zero there, which is the next row's filter.
-    rows = memoryview(image.tobytes("raw", "RGB", 3 * width + 1, 1))[:-1]
     deflate = isal_zlib.compressobj(_LEVEL)
-    deflated = deflate.compress(_NO_FILTER) + deflate.compress(rows) + deflate.flush()
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", deflated) + _chunk(b"IEND", b"")
+    deflated = [deflate.compress(_NO_FILTER)]
+    left = height
+    for band in bands:
+        left -= band.height
+        # One byte more a row than the pixels need: Pillow leaves a zero there, the next row's filter.
+        rows = memoryview(band.tobytes("raw", order, 3 * width + 1, 1))
+        deflated.append(deflate.compress(rows if left else rows[:-1]))
+    deflated.append(deflate.flush())
+    return b"".join(
+        [_SIGNATURE, *_chunk(b"IHDR", [header]), *_chunk(b"IDAT", deflated), *_chunk(b"IEND", [])]
+    )
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    checksum = isal_zlib.crc32(data, isal_zlib.crc32(kind))
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)
+def _chunk(kind: bytes, data: list[bytes]) -> list[bytes]:
+    checksum = isal_zlib.crc32(kind)
+    for piece in data:
+        checksum = isal_zlib.crc32(piece, checksum)
+    return [struct.pack(">I", sum(map(len, data))), kind, *data, struct.pack(">I", checksum)]
