@@ -50,7 +50,7 @@ class Screen:
         )
         cursor_event, _ = link.display.extension_event.DisplayCursorNotify
         link.on(cursor_event, self._cursor_changed)
-        self._cursor: _Look | None = None  # None: not known
+        self._cursor: _Look | None = None  # None: it has become another one
         self._encoded: tuple[object, Encoded] = (None, NO_PICTURE)
 
     def close(self) -> None:
@@ -61,8 +61,7 @@ class Screen:
     def changes(self) -> int:
         """A number that grows when something has been drawn."""
         with self._lock:
-            self._link.sync()
-            self._link.pump()
+            self._catch_up()
             return self._changes
 
     def wait_for_drawing(self, timeout: float) -> bool:
@@ -78,6 +77,7 @@ class Screen:
         """The whole screen as RGB without the pointer, and the number of changes it shows. Do not modify it:
         the same image is returned until something is drawn."""
         with self._lock:
+            self._catch_up()
             serial, shot = self._current()
             return serial, shot.image
 
@@ -89,8 +89,12 @@ class Screen:
         """
         region(frame, self._link.size)
         with self._lock:
+            cursor = None
+            if frame.cursor:
+                cursor = self._catch_up_with_pointer()
+            else:
+                self._catch_up()
             serial, shot = self._current()
-            cursor = self._pointer() if frame.cursor else None
             key = (serial, frame, cursor.key if cursor else None)
             if self._encoded[0] != key:
                 self._encoded = (key, take(shot, cursor, frame))
@@ -100,9 +104,23 @@ class Screen:
 
     # The lock is held below.
 
-    def _current(self) -> tuple[int, Shot]:
+    def _catch_up(self) -> None:
+        """Hear of all that has been drawn until now."""
         self._link.sync()
         self._link.pump()
+
+    def _catch_up_with_pointer(self) -> Cursor:
+        """The same, and the pointer where it is now, in one round trip to the X server."""
+        at = self._link.root.query_pointer()
+        self._link.pump()
+        if self._cursor is None:
+            self._cursor = self._fetch_cursor()
+        look = self._cursor
+        x, y = at.root_x - look.hot_x, at.root_y - look.hot_y
+        return Cursor(look.image, x, y, (look.serial, x, y))
+
+    def _current(self) -> tuple[int, Shot]:
+        """The number of changes heard of, and the pixels with all of them."""
         if self._shot[0] != self._changes:
             # What is drawn before the server has taken the acknowledgement is not reported: it must be seen.
             self._link.sync()
@@ -122,16 +140,6 @@ class Screen:
 
     def _cursor_changed(self, _event: object) -> None:
         self._cursor = None
-
-    def _pointer(self) -> Cursor:
-        """The pointer where it is now. Its picture is fetched only when it has become another one."""
-        at = self._link.root.query_pointer()
-        self._link.pump()
-        if self._cursor is None:
-            self._cursor = self._fetch_cursor()
-        look = self._cursor
-        x, y = at.root_x - look.hot_x, at.root_y - look.hot_y
-        return Cursor(look.image, x, y, (look.serial, x, y))
 
     def _fetch_cursor(self) -> _Look:
         found = xfixes.get_cursor_image(self._link.display, self._link.root)
