@@ -22,6 +22,7 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image, ImageChops
+from tests.support import xwd
 from tests.support.tk_witness import eventually, only, tk_witness
 
 from deskbox import registry
@@ -121,6 +122,32 @@ def test_a_click_hits_the_grid_at_every_size(sized: tuple[Desktop, bytes]) -> No
                 assert (up["x"], up["y"]) == driver.geometry.to_screen(x, y)
                 scale = width / driver.geometry.image[0]
                 assert max(abs(up["x"] - wanted[0]), abs(up["y"] - wanted[1])) <= scale / 2 + 1
+
+
+def test_the_far_corner_can_be_clicked_and_a_word_typed(sized: tuple[Desktop, bytes]) -> None:
+    desktop, _ = sized
+    width, height = desktop.size
+    assert desktop.step(f"mousemove {width - 1} {height - 1} click 1").result.pointer == (
+        width - 1,
+        height - 1,
+    )
+    with tk_witness(desktop, "200x160+20+20") as witness:
+        desktop.type_text("Größe")
+        witness.until(lambda events: [e["text"] for e in only(events, "content")][-1:] == ["Größe"])
+
+
+def test_xwd_sees_the_same(launch: Callable[..., Desktop]) -> None:
+    """A capture of another project's, in the guest."""
+    desktop = launch(packages=["x11-apps"])
+    show(desktop, "colourful", COLOURFUL)
+    while True:
+        one = decode(desktop.screenshot(cursor=False))
+        dump = desktop.exec(["xwd", "-root", "-silent"], output_limit=8 << 20)
+        two = decode(desktop.screenshot(cursor=False))
+        if one.tobytes() == two.tobytes():  # nothing moved in between
+            break
+    assert dump.exit_code == 0, dump.stderr
+    assert xwd.parse(dump.stdout).tobytes() == one.tobytes()
 
 
 FIELD = """<title>field</title><body style="margin:0;background:#808080">
