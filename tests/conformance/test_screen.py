@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
-from PIL import Image, ImageChops
+from PIL import Image, ImageChops, ImageStat
 from tests.support import xwd
 from tests.support.tk_witness import eventually, only, tk_witness
 
@@ -60,6 +62,12 @@ def sized(request: pytest.FixtureRequest, state_dir: object) -> Iterator[tuple[D
 
 def decode(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def noise(image: Image.Image, other: Image.Image) -> float:
+    """Decibels by which the picture exceeds the difference (PSNR)."""
+    squares = ImageStat.Stat(ImageChops.difference(image, other)).sum2
+    return 10 * math.log10(255**2 * 3 * image.width * image.height / max(1, sum(squares)))
 
 
 def show(desktop: Desktop, title: str, page: str) -> None:
@@ -103,6 +111,17 @@ def test_regions_and_scales_are_exact(sized: tuple[Desktop, bytes]) -> None:
     for size in [(width // 2, height // 2), (width, height // 3), (101, 77), (1, 1)]:
         assert decode(desktop.screenshot(image_size=size)).size == size
     assert decode(desktop.screenshot(region=(10, 20, 200, 100), image_size=(50, 25))).size == (50, 25)
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "webp"])
+def test_formats_with_loss_lose_little(
+    sized: tuple[Desktop, bytes], image_format: Literal["jpeg", "webp"]
+) -> None:
+    desktop, _ = sized
+    whole = decode(desktop.screenshot(cursor=False, settle=Settle()))
+    image = decode(desktop.screenshot(cursor=False, format=image_format))
+    assert image.size == desktop.size
+    assert noise(image, whole) > 28
 
 
 def test_a_click_hits_the_grid_at_every_size(sized: tuple[Desktop, bytes]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from PIL import Image, ImageChops, ImageDraw
+from PIL import Image, ImageChops, ImageDraw, ImageStat
 
 from deskbox_guest.protocol import Fault, Frame
 from deskbox_guest.x11 import picture as pictures
@@ -136,8 +136,8 @@ def decoded(encoded: Encoded) -> Image.Image:
 
 def noise(image: Image.Image, other: Image.Image) -> float:
     """Decibels by which the picture exceeds the difference (PSNR)."""
-    squares = [value * value for value in ImageChops.difference(image, other).tobytes()]
-    return 10 * math.log10(255**2 * len(squares) / max(1, sum(squares)))
+    squares = ImageStat.Stat(ImageChops.difference(image, other)).sum2
+    return 10 * math.log10(255**2 * 3 * image.width * image.height / max(1, sum(squares)))
 
 
 @pytest.mark.parametrize("part", [{}, {"x": 20, "y": 10, "width": 30, "height": 20}, {"y": 20, "height": 9}])
