@@ -99,7 +99,7 @@ class Connection:
         """Run until the host leaves. Every call still running is told to stop."""
         try:
             self._receive(first)
-            while data := self._sock.recv(256 * 1024):
+            while data := self._sock.recv(wire.READ_SIZE):
                 self._receive(data)
         except (OSError, ValueError):
             pass  # a broken stream ends like a closed one; the host sees its end

@@ -22,7 +22,9 @@ from deskbox_guest import protocol
 
 # A whole 4K screenshot fits the window, so that a frame needs no round trip for credit.
 WINDOW = 32 * 1024 * 1024
-FRAME_SIZE = 256 * 1024
+FRAME_SIZE = 64 * 1024
+# Bytes to read from a socket at once: for more, Python gets fresh memory from the kernel each time.
+READ_SIZE = 64 * 1024
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ class Channel:
                     stream = self._streams.get(event.stream)
                     if stream is not None:
                         stream._feed(event)
-                data = self._sock.recv(256 * 1024)
+                data = self._sock.recv(wire.READ_SIZE)
                 if not data:
                     return
         except OSError:
