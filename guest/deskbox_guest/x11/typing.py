@@ -27,6 +27,9 @@ HANG_TIMEOUT_S = 15.0
 # How long a text that was stopped waits for the keys that are under way. A cancellation ends within 200 ms.
 LINGER_S = 0.06
 
+# How far behind its pace a slow text may be and still catch up: a busy machine's pauses are shorter.
+MAKE_UP_S = 0.25
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -92,7 +95,7 @@ class Beat:
     """When each character of a slow text is due.
 
     What an application takes for a character is part of the delay, not added to it, and one that came late is
-    made up for: so the average pace holds. But no more than one delay is: no burst follows a long pause.
+    made up for: so the average pace holds. But no more than `MAKE_UP_S` is: no burst follows a long pause.
     """
 
     def __init__(self, delay: float, start: float) -> None:
@@ -101,7 +104,7 @@ class Beat:
 
     def next(self, now: float) -> float:
         """The time at which the next character is due."""
-        self._due = max(self._due + self._delay, now - self._delay)
+        self._due = max(self._due + self._delay, now - MAKE_UP_S)
         return self._due
 
 
