@@ -10,25 +10,26 @@ from deskbox_guest.services import Services
 from deskbox_guest.x11.desktop import X11Desktop
 
 # Options of glibc's malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX.
-_KEEP_MEMORY = {-1: 256 << 20, -3: 32 << 20, -8: 1}
+_MEMORY = {-1: 8 << 20, -3: 32 << 20, -8: 1}
 
 
 def main() -> None:
     """Release what a dead agent left pressed, then answer the host. Never returns."""
-    _keep_memory()
+    _limit_memory()
     desktop = X11Desktop()
     desktop.release_all()
     Dialer(os.environ["DESKBOX_SOCKET"], Services(desktop).handlers()).run()
 
 
-def _keep_memory() -> None:
-    """Don't give the memory of one screenshot back to the kernel only to ask for it again for the next.
+def _limit_memory() -> None:
+    """Keep what a picture of a usual screen takes, and give back the rest.
 
-    Each page of it costs a fault then, and a screenshot takes twice the time. As much is kept as a screenshot
-    takes at most: some 100 MB on a screen of 3840x2160.
+    Left to itself, every thread gets a heap of its own and keeps what its largest picture once took: 130 MB
+    after a while. If all were given back, each page of the next picture would cost a fault, and the picture
+    twice the time. So there is one heap, also for large buffers, and 8 MB at its end are kept.
     """
     libc = ctypes.CDLL(None)
-    for option, value in _KEEP_MEMORY.items():
+    for option, value in _MEMORY.items():
         libc.mallopt(option, value)
 
 

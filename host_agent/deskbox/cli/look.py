@@ -52,9 +52,7 @@ def shot(
         Size | None,
         typer.Option(parser=parse_size, metavar="WxH", help="Scale the picture to this many pixels."),
     ] = None,
-<<<<<<< HEAD
     settle: SettleOption = "settled",
-=======
     max_bytes: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Fail if the picture takes more bytes than this."),
@@ -62,7 +60,6 @@ def shot(
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Scale it down until it has at most --max-bytes.")
     ] = False,
->>>>>>> 0160fe7 (A picture may be given a limit in bytes, and text a person's pace)
     as_json: JsonOption = False,
 ) -> None:
     """Take a screenshot, once the screen has come to rest."""
@@ -77,17 +74,12 @@ def shot(
             f"can't write {suffix} files: name one .png, .jpg or .webp.", param_hint="-o"
         )
 
-<<<<<<< HEAD
     from deskbox.desktop import Desktop
-    from deskbox_guest.protocol import Frame
-=======
+
     if shrink and max_bytes is None:
         raise typer.BadParameter("--shrink needs to know to what: give --max-bytes too.")
->>>>>>> 0160fe7 (A picture may be given a limit in bytes, and text a person's pace)
 
     from deskbox import calls
-    from deskbox.desktop import Desktop
-    from deskbox_guest.protocol import Settle
 
     frame = calls.frame(
         region, image_size, _FORMATS[suffix], True, max_bytes, "shrink" if shrink else "error"
