@@ -4,7 +4,7 @@ DESKBOX := .venv/bin/deskbox
 TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2
 
 .DEFAULT_GOAL := help
-.PHONY: up down test drill view image check help
+.PHONY: up down test conformance-external drill view image check help
 
 up: .venv/ready  ## Set up what is missing and start the desktop (NAME= BACKEND= SIZE=WxH URL=)
 	@$(DESKBOX) up --setup $(NAME:%=--name %) $(BACKEND:%=--backend %) $(SIZE:%=--size %) $(if $(URL),--url '$(URL)')
@@ -25,14 +25,24 @@ test: .venv/ready .venv/ready-for-tests  ## Run all tests (ARGS= for pytest)
 	@$(DESKBOX) image --setup
 	@.venv/bin/python -m pytest $(ARGS)
 
+conformance-external: build/autoharness/ready  ## Let an independent harness judge the input (ARGS= for it)
+	@$(DESKBOX) image --setup
+	@PYTHONPATH=build/autoharness .venv/bin/python -m tests.conformance.external $(ARGS)
+
 check: .venv/ready  ## Check style, format and types
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
 help:  ## List the targets
-	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand --tabs=16
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand --tabs=29
 
 .venv/ready: requirements.lock pyproject.toml bootstrap.sh
 	@./bootstrap.sh
 
 .venv/ready-for-tests: .venv/ready
 	@./bootstrap.sh $(TEST_PACKAGES) && touch $@
+
+build/autoharness/ready: tests/conformance/external/requirements.lock | .venv/ready
+	@rm -rf build/autoharness
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+	    --target build/autoharness --requirement $<
+	@touch $@
