@@ -6,6 +6,9 @@
 An action is any object with the fields of the SDK's classes; `action.type` says which one it is, so the
 modern classes, the legacy ones and plain objects are all the same here. Whatever can't be carried out exactly
 raises InvalidInput, and nothing has been pressed then.
+
+The scripts say what is done; how fast clicks repeat, a wheel turns and a drag moves is for the guest to know
+(`deskbox_guest.x11.timing`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import itertools
 import math
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,20 +38,6 @@ MAX_TEXT = 20_000  # characters of one type action
 MIN_PACE, MAX_PACE = 0.1, 50.0
 MAX_SCROLL = 24_000  # screen pixels of one scroll action, per axis: 500 notches, 5 s
 MAX_DRAG_POINTS = 1_000
-
-# Seconds. Below the 400 ms in which GTK and Firefox take two clicks for one double click, above what a
-# program that debounces throws away.
-DOUBLE_CLICK_GAP = 0.06
-# Notches of a wheel that is turned fast by hand; all at once, a page that scrolls smoothly drops some.
-NOTCH_GAP = 0.01
-# A drag moves in small steps, one for each frame of a 120 Hz screen, because programs start a drag only after
-# some distance and look for what lies below on motion events. The rests let them see the press before the
-# first motion, and the place before the release.
-DRAG_STEP_GAP = 0.008
-DRAG_REST = 0.1
-MAX_DRAG_STEP = 16  # screen pixels; half the height of most things that one drags onto
-MIN_DRAG_STEPS = 20  # for a short drag, as far as it has that many pixels
-MAX_DRAG_STEPS = 600  # a longer path takes longer steps, so that no drag takes more than about 13 s
 
 
 @dataclass(frozen=True)
@@ -132,8 +121,7 @@ def _click(action: Any, geometry: Geometry) -> str:
 
 
 def _double_click(action: Any, geometry: Geometry) -> str:
-    gap = round(DOUBLE_CLICK_GAP * 1000)
-    return _at(action, geometry, _held(action, f"click --repeat 2 --delay {gap} {BUTTONS['left']}"))
+    return _at(action, geometry, _held(action, f"click --repeat 2 {BUTTONS['left']}"))
 
 
 def _move(action: Any, geometry: Geometry) -> str:
@@ -154,11 +142,9 @@ def _drag(action: Any, geometry: Geometry) -> str:
         raise InvalidInput(
             f"all points of the drag lie on screen pixel {points[0]}; use click to press in place"
         )
-    moves = [f"sleep {DRAG_STEP_GAP} mousemove {x} {y}" for x, y in _interpolate(points, _drag_step(points))]
-    press = f"mousedown {BUTTONS['left']} sleep {DRAG_REST}"
-    release = f"sleep {DRAG_REST} mouseup {BUTTONS['left']}"
-    x, y = points[0]
-    return f"mousemove {x} {y} " + _held(action, " ".join([press, *moves, release]))
+    moves = [f"mousemove {x} {y}" for (x, y), _ in itertools.groupby(points)]
+    down, up = f"mousedown {BUTTONS['left']}", f"mouseup {BUTTONS['left']}"
+    return f"{moves[0]} " + _held(action, " ".join([down, *moves[1:], up]))
 
 
 def _scroll(action: Any, geometry: Geometry, rest: ScrollRest) -> Plan:
@@ -166,7 +152,7 @@ def _scroll(action: Any, geometry: Geometry, rest: ScrollRest) -> Plan:
     right, rest_x = _notches(_scrolled(action, "scroll_x", crop_width, image_width) + rest.x)
     down, rest_y = _notches(_scrolled(action, "scroll_y", crop_height, image_height) + rest.y)
     turns = [
-        f"click --repeat {abs(count)} --delay {round(NOTCH_GAP * 1000)} {forward if count > 0 else back}"
+        f"click --repeat {abs(count)} {forward if count > 0 else back}"
         for count, forward, back in ((down, WHEEL_DOWN, WHEEL_UP), (right, WHEEL_RIGHT, WHEEL_LEFT))
         if count
     ]
@@ -246,19 +232,3 @@ def _notches(pixels: float) -> tuple[int, float]:
     count = math.floor(abs(pixels) / PIXELS_PER_NOTCH + 0.5)
     signed = count if pixels > 0 else -count
     return signed, pixels - signed * PIXELS_PER_NOTCH
-
-
-def _drag_step(points: Sequence[tuple[int, int]]) -> float:
-    """Screen pixels between two motions of a drag along these points."""
-    length = sum(math.dist(start, end) for start, end in itertools.pairwise(points))
-    return max(1.0, length / MAX_DRAG_STEPS, min(MAX_DRAG_STEP, length / MIN_DRAG_STEPS))
-
-
-def _interpolate(points: Sequence[tuple[int, int]], step: float) -> Iterator[tuple[int, int]]:
-    """The points after the first, and between them pixels at most about `step` apart, none twice in a row."""
-    for (x0, y0), (x1, y1) in itertools.pairwise(points):
-        pixels = max(abs(x1 - x0), abs(y1 - y0))  # a diagonal of n pixels has room for n different points
-        count = min(pixels, math.ceil(math.dist((x0, y0), (x1, y1)) / step))
-        for index in range(1, count + 1):
-            part = index / count
-            yield round(x0 + (x1 - x0) * part), round(y0 + (y1 - y0) * part)

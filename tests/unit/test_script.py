@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from deskbox_guest.protocol import Fault
 from deskbox_guest.x11.keymap import keysym_of
 from deskbox_guest.x11.script import (
-    CLICK_DELAY_MS,
     MAX_TEXT,
     ButtonDown,
     ButtonUp,
@@ -27,6 +26,7 @@ from deskbox_guest.x11.script import (
     Type,
     parse,
 )
+from deskbox_guest.x11.timing import CLICK_GAP_S, NOTCH_GAP_S
 
 SIZE = (1280, 800)
 CTRL, SHIFT, RETURN = 0xFFE3, 0xFFE1, 0xFF0D
@@ -54,7 +54,8 @@ def test_a_chain_of_commands_on_one_line() -> None:
 
 
 def test_clicks_repeat_after_a_delay() -> None:
-    assert commands("click 3") == [Click(3, 1, CLICK_DELAY_MS / 1000)]
+    assert commands("click 3") == [Click(3, 1, CLICK_GAP_S)]
+    assert commands("click --repeat 2 7") == [Click(7, 2, NOTCH_GAP_S)]
     assert commands("click --repeat 2 --delay 60 1") == [Click(1, 2, 0.06)]
     assert commands("click --delay 0 --repeat 3 5") == [Click(5, 3, 0.0)]
 

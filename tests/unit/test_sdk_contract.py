@@ -138,14 +138,11 @@ BATCH: list[Json] = [
 ]
 SCRIPTS = [
     "mousemove 640 400 click 1",
-    "mousemove 2 2 keydown shift click --repeat 2 --delay 60 1 keyup shift",
-    (
-        "mousemove 2 2 mousedown 1 sleep 0.1"
-        " sleep 0.008 mousemove 3 2 sleep 0.008 mousemove 4 2 sleep 0.1 mouseup 1"
-    ),
+    "mousemove 2 2 keydown shift click --repeat 2 1 keyup shift",
+    "mousemove 2 2 mousedown 1 mousemove 4 2 mouseup 1",
     "key ctrl+s",
     "mousemove 1278 798",
-    "mousemove 0 0 click --repeat 2 --delay 10 4",
+    "mousemove 0 0 click --repeat 2 4",
     "type -- 'Zażółć 日本 👍'",
     "",
 ]

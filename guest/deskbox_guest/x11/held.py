@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from Xlib import X
 from Xlib.ext import xinput
 
 from deskbox_guest.protocol import Held
@@ -23,6 +24,13 @@ def buttons_down(link: Link) -> list[int]:
             if item.type == xinput.ButtonClass:
                 down.update(index + 1 for index in range(len(item.state)) if item.state[index])
     return sorted(down)
+
+
+def button_down(link: Link, button: int) -> bool:
+    """Whether one button is down; the core protocol answers fastest."""
+    if button <= 5:
+        return bool(link.root.query_pointer().mask & X.Button1Mask << button - 1)
+    return button in buttons_down(link)
 
 
 def held(link: Link) -> Held:

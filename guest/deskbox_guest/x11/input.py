@@ -1,6 +1,6 @@
 """Runs a parsed script: presses keys and buttons and moves the pointer, by the XTEST extension.
 
-Every wait for the sake of a toolkit is one of the constants below.
+How fast it does so is told in `timing`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from Xlib import X
 from Xlib.ext import xtest
@@ -19,10 +18,12 @@ from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.drain import FamilyWatch
 from deskbox_guest.x11.focus import FocusMoves
-from deskbox_guest.x11.held import buttons_down, held, keys_down, pointer
+from deskbox_guest.x11.held import button_down, buttons_down, held, keys_down, pointer
 from deskbox_guest.x11.keyboard import Keyboard
 from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, name_of
+from deskbox_guest.x11.presses import NO_PRESS, Press, presses
 from deskbox_guest.x11.script import (
+    WHEEL,
     ButtonDown,
     ButtonUp,
     Click,
@@ -35,35 +36,18 @@ from deskbox_guest.x11.script import (
     Sleep,
     Type,
 )
+from deskbox_guest.x11.timing import (
+    DOUBLE_CLICK_S,
+    DRAG_REST_S,
+    DRAG_STEP_PX,
+    DRAG_STEP_S,
+    ONE_GO_S,
+)
 from deskbox_guest.x11.typing import Typist, pause
-
-WHEEL = range(4, 8)  # the buttons that stand for the notches of a wheel, which have no duration
-
-# From press to release of a click: more than one frame (1/60 s). GTK's text view loses about every second
-# double click whose press and release come in the same one; with 20 ms none of many was lost.
-CLICK_HOLD_S = 0.02
-
-# Toolkits take two presses of one button near each other for a double click if the second comes within this
-# time (0.4 s in GTK and Qt, 0.5 in Tk) and distance (5 px in GTK). Within a script that is what was asked
-# for. But a double click must not become the second and third click of a triple one, nor be followed by its
-# third: what comes at once after another script's click there waits until that one's time is over.
-DOUBLE_CLICK_S, DOUBLE_CLICK_PX = 0.51, 8
 
 # How long a window manager may look at a press before its release is let through; and how often we look
 # whether it has been. It takes half a millisecond.
 RELEASE_S, RELEASE_LOOK_S = 1.0, 0.0005
-
-# While a button is down a move goes in steps of at most this many pixels: the first step that is farther
-# away than the drag threshold (3 px in Tk, 4 in Qt's style hints, 8 in GTK and Firefox) starts the drag, and
-# what is dragged over gets events, too.
-DRAG_STEP_PX = 12
-# At 120 steps a second most programs handle every motion by itself; faster ones get merged.
-DRAG_STEP_S = 0.006
-# More steps make a drag across a large screen slow, and no program asks for them.
-DRAG_MAX_STEPS = 80
-# Between the last motion of a drag and the release: a drop target answers over the X server whether it wants
-# what is dragged, and a release before its answer cancels the drop.
-DRAG_DWELL_S = 0.06
 
 # How long the end of a script waits for the application to have handled it. A busy one is left to the wait
 # for a quiet screen.
@@ -72,20 +56,6 @@ FINAL_BARRIER_S = 0.25
 # An application that is found running by so many looks in a row has not drawn all that it will: four looks
 # are 100 ms, and a page whose animation needs that much in one piece does not move any more.
 WORK_LOOKS = 4
-
-
-@dataclass(frozen=True)
-class _Press:
-    button: int
-    x: int
-    y: int
-    repeat: int  # of the click that it is part of
-    time: float  # of time.monotonic
-
-    def would_join(self, last: _Press) -> bool:
-        """Whether toolkits would count this and `last` together though one is a double click by itself."""
-        near = self.button == last.button and math.hypot(self.x - last.x, self.y - last.y) <= DOUBLE_CLICK_PX
-        return near and max(self.repeat, last.repeat) > 1
 
 
 class Engine:
@@ -103,9 +73,10 @@ class Engine:
         self._shifted: set[int] = set()
         self._buttons: set[int] = set()  # that are down
         self._unfinished: Focus | None = None  # where the last script's keys may still wait to be handled
-        self._dragged = False  # the pointer has moved since a button went down
-        self._pressed = _Press(0, 0, 0, 1, -math.inf)  # the last press of a button that is no wheel
-        self._may_chain = False  # a press belongs to the same script as the last one
+        self._presses: Iterator[Press] = iter(())  # that the script has still to do
+        self._pressed, self._pressed_at = NO_PRESS, -math.inf  # the last press of a button that is no wheel
+        self._dragged_at = -math.inf  # the last motion of a drag
+        self._drag_step: float = DRAG_STEP_PX  # screen pixels from one such motion to the next
 
     def close(self) -> None:
         self._barrier.close()
@@ -121,8 +92,8 @@ class Engine:
         self._layout = None
         self._check(commands)
         self._buttons = set(buttons_down(self._link))
-        self._dragged = False
-        self._may_chain = False
+        self._presses = iter(presses(commands, pointer(self._link)))
+        self._drag_step = DRAG_STEP_PX
         output: list[str] = []
         done = 0
         try:
@@ -161,13 +132,13 @@ class Engine:
             case MouseMove(x, y):
                 self._move(x, y, cancelled)
             case ButtonDown(button):
-                self._press(button, 1, cancelled)
-                self._dragged = False
+                self._await_turn(button, cancelled)
+                if not cancelled():
+                    self._button(X.ButtonPress, button)
             case ButtonUp(button):
-                if self._dragged:
-                    pause(DRAG_DWELL_S, cancelled)
-                    self._dragged = False
-                self._release(button, cancelled)
+                pause(self._dragged_at + DRAG_REST_S - time.monotonic(), cancelled)
+                self._button(X.ButtonRelease, button)
+                self._await_release(button, cancelled)
             case Click(button, repeat, delay):
                 self._click(button, repeat, delay, cancelled)
             case Key(chords, delay):
@@ -216,8 +187,11 @@ class Engine:
 
     def _drag(self, x: int, y: int, cancelled: Callable[[], bool]) -> None:
         from_x, from_y = pointer(self._link)
-        distance = math.hypot(x - from_x, y - from_y)
-        steps = min(DRAG_MAX_STEPS, math.ceil(distance / DRAG_STEP_PX))
+        distance = math.dist((from_x, from_y), (x, y))
+        # A diagonal of n pixels has room for n different points.
+        steps = min(math.ceil(distance / self._drag_step), max(abs(x - from_x), abs(y - from_y)))
+        if steps and self._dragged_at < self._pressed_at:
+            pause(self._pressed_at + DRAG_REST_S - time.monotonic(), cancelled)
         for step in range(1, steps + 1):
             if cancelled():
                 return
@@ -225,53 +199,57 @@ class Engine:
                 from_x + round((x - from_x) * step / steps), from_y + round((y - from_y) * step / steps)
             )
             self._link.display.flush()
+            self._dragged_at = time.monotonic()
             pause(DRAG_STEP_S, cancelled)
-        self._dragged = self._dragged or steps > 0
 
     def _motion(self, x: int, y: int) -> None:
         xtest.fake_input(self._link.display, X.MotionNotify, x=x, y=y)
 
-    def _button(self, event_type: int, button: int) -> None:
+    def _button(self, event_type: int, button: int, after: float = 0.0) -> None:
+        """`after`: so many seconds later, by the X server's clock; until then it does nothing else for us."""
         if event_type == X.ButtonPress:
             self._buttons.add(button)
             if button not in WHEEL:
+                self._pressed_at = time.monotonic() + after
                 self._focus_moves.note_click()
         else:
             self._buttons.discard(button)
-        xtest.fake_input(self._link.display, event_type, button)
+        xtest.fake_input(self._link.display, event_type, button, round(after * 1000))
         self._link.display.flush()
 
-    def _press(self, button: int, repeat: int, cancelled: Callable[[], bool]) -> None:
-        if button not in WHEEL:
-            now = _Press(button, *pointer(self._link), repeat, time.monotonic())
-            if not self._may_chain and now.would_join(self._pressed):
-                pause(self._pressed.time + DOUBLE_CLICK_S - now.time, cancelled)
-                if cancelled():
-                    return
-            self._pressed, self._may_chain = replace(now, time=time.monotonic()), True
-        self._button(X.ButtonPress, button)
+    def _await_turn(self, button: int, cancelled: Callable[[], bool]) -> None:
+        """Before a press: let time pass if toolkits could mix it up with the last one."""
+        if button in WHEEL:
+            return
+        press = next(self._presses)
+        if press.waits_for(self._pressed):
+            pause(self._pressed_at + DOUBLE_CLICK_S - time.monotonic(), cancelled)
+        self._pressed, self._drag_step = press, press.drag_step
 
-    def _release(self, button: int, cancelled: Callable[[], bool]) -> None:
-        """Release a button, and wait until the server has done so.
+    def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
+        self._await_turn(button, cancelled)
+        hold = 0.0 if button in WHEEL else self._pressed.hold
+        in_one_go = repeat * (hold + delay) <= ONE_GO_S
+        for index in range(repeat):
+            gap = delay if index else 0.0
+            if not in_one_go:
+                pause(gap, cancelled)
+            if cancelled():
+                return
+            self._button(X.ButtonPress, button, gap if in_one_go else 0.0)
+            self._button(X.ButtonRelease, button, hold)
+            if not in_one_go or index == repeat - 1:
+                self._await_release(button, cancelled)
+
+    def _await_release(self, button: int, cancelled: Callable[[], bool]) -> None:
+        """Wait until the server has released a button.
 
         A window manager looks at every press before the application gets it. Until it has, the server keeps
         back what follows from the pointer, but not from the keyboard: a key-up would overtake the button.
         """
-        self._button(X.ButtonRelease, button)
         self._link.pump_until(
-            lambda: button not in buttons_down(self._link), RELEASE_S, cancelled, RELEASE_LOOK_S
+            lambda: not button_down(self._link, button), RELEASE_S, cancelled, RELEASE_LOOK_S
         )
-
-    def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
-        for index in range(repeat):
-            if index:
-                pause(delay, cancelled)
-            if cancelled():
-                return
-            self._press(button, repeat, cancelled)
-            if button not in WHEEL:
-                pause(CLICK_HOLD_S, cancelled)
-            self._release(button, cancelled)
 
     # --- keys --------------------------------------------------------------------------------------------
 

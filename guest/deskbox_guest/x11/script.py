@@ -10,7 +10,8 @@ A line holds one or more commands. Tokens are quoted as a POSIX shell (and Pytho
 quoted newline belongs to its token. `type` ends its line, because xdotool would type whatever follows it.
 
 Coordinates are screen pixels. Buttons: 1 left, 2 wheel, 3 right, 4 to 7 the wheel's notches up, down, left
-and right, 8 back, 9 forward. A chord is X keysym names joined by `+`, such as `ctrl+shift+t`.
+and right, 8 back, 9 forward. Clicks that repeat come at a pace of their own unless `--delay` says otherwise
+(see `timing`). A chord is X keysym names joined by `+`, such as `ctrl+shift+t`.
 
 `parse` is pure and checks a whole script, so that a mistake in the last command refuses the first.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 
 from deskbox_guest.protocol import Fault
 from deskbox_guest.x11.keymap import keysym_of
+from deskbox_guest.x11.timing import CLICK_GAP_S, NOTCH_GAP_S
 
 SUBSET = (
     "mousemove, mousemove_relative, mousedown, mouseup, click [--repeat N] [--delay MS], key [--delay MS], "
@@ -35,10 +37,7 @@ MAX_REPEAT = 1_000  # clicks in one `click`
 MAX_DELAY_MS = 10_000
 MAX_SLEEP_S = 60.0
 BUTTONS = range(1, 10)
-
-# Between the clicks of `--repeat`, unless `--delay` says otherwise: every toolkit's double-click time
-# (400 ms in GTK) is far longer, and a person's second click comes no sooner.
-CLICK_DELAY_MS = 60
+WHEEL = range(4, 8)  # the buttons that stand for the notches of a wheel, which have no duration
 
 
 @dataclass(frozen=True)
@@ -308,8 +307,11 @@ class _Reader:
 
     def _click(self) -> Command:
         options = self._options("--repeat", "--delay")
-        delay = options.get("--delay", CLICK_DELAY_MS) / 1000
-        return Click(self._button(), options.get("--repeat", 1), delay)
+        button = self._button()
+        delay = NOTCH_GAP_S if button in WHEEL else CLICK_GAP_S
+        if "--delay" in options:
+            delay = options["--delay"] / 1000
+        return Click(button, options.get("--repeat", 1), delay)
 
     def _key(self) -> Command:
         options = self._options("--delay")

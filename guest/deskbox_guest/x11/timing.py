@@ -1,0 +1,50 @@
+"""How fast the hand is: the pace of clicks, wheels and drags, each with its reason.
+
+The only place that says so. A script says what is done, and how fast only where it wants to (`sleep`,
+`--delay`).
+"""
+
+from __future__ import annotations
+
+# From press to release of a click. Toolkits need none: buttons, check boxes, menus, lists, links and carets
+# of GTK, Tk and Firefox, terminals and the window manager took each of hundreds of clicks without. But the
+# X server counts milliseconds, and a release is to be later than its press by its clock, too. A program that
+# looks at the buttons once a frame needs more, and a script can say so: `mousedown 1 sleep 0.05 mouseup 1`.
+CLICK_HOLD_S = 0.002
+
+# The same for each click of a double or triple one. The editor l3afpad asks for the selected text at every
+# press and handles events while it waits for the answer: a release that comes then is handled before its
+# press, and the double click is lost. The answer takes 2 to 10 ms, on a busy machine more.
+COUNTED_HOLD_S = 0.04
+
+# Between the clicks of `click --repeat`: no person is faster, programs that debounce let it through, and
+# every toolkit's double-click time is far longer.
+CLICK_GAP_S = 0.06
+
+# Clicks of one command that take no longer than this are sent in one go, and the X server keeps their pace: a
+# busy machine can't tear a double click apart. Longer ones can be cancelled on the way.
+ONE_GO_S = 0.3
+
+# Between two notches of the wheel: one that is turned fast by hand. All at once, a page that scrolls smoothly
+# drops some.
+NOTCH_GAP_S = 0.01
+
+# Toolkits count two presses of one button together if the second comes within this time (0.4 s in GTK and Qt,
+# 0.5 in Tk) and distance (5 px in GTK).
+DOUBLE_CLICK_S, DOUBLE_CLICK_PX = 0.51, 8
+
+# While a button is down a move goes in steps of at most this many pixels: the first step that is farther
+# away than the drag threshold (3 px in Tk, 4 in Qt's style hints, 8 in GTK and Firefox) starts the drag, and
+# what is dragged over gets events, too.
+DRAG_STEP_PX = 12
+# A short drag goes in so many steps, as far as it has that many pixels.
+DRAG_MIN_STEPS = 20
+# One for each frame of a 120 Hz screen: most programs handle every motion by itself then, and merge faster
+# ones.
+DRAG_STEP_S = 0.008
+# A longer path takes longer steps, so that no drag takes more than some 13 s.
+DRAG_MAX_STEPS = 1500
+# At least from the press to the first motion of a drag, and from the last one to the release: programs see
+# the press before the pointer is gone, and a drop target answers over the X server whether it wants what is
+# dragged; a release before its answer cancels the drop.
+DRAG_REST_S = 0.1
