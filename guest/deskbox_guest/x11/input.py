@@ -41,7 +41,6 @@ from deskbox_guest.x11.timing import (
     DRAG_REST_S,
     DRAG_STEP_PX,
     DRAG_STEP_S,
-    ONE_GO_S,
 )
 from deskbox_guest.x11.typing import Typist, pause
 
@@ -228,18 +227,19 @@ class Engine:
 
     def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
         self._await_turn(button, cancelled)
-        hold = 0.0 if button in WHEEL else self._pressed.hold
-        in_one_go = repeat * (hold + delay) <= ONE_GO_S
         for index in range(repeat):
-            gap = delay if index else 0.0
-            if not in_one_go:
-                pause(gap, cancelled)
+            if index:
+                pause(delay, cancelled)
             if cancelled():
                 return
-            self._button(X.ButtonPress, button, gap if in_one_go else 0.0)
-            self._button(X.ButtonRelease, button, hold)
-            if not in_one_go or index == repeat - 1:
-                self._await_release(button, cancelled)
+            self._button(X.ButtonPress, button)
+            if button in WHEEL:
+                self._button(X.ButtonRelease, button)
+            else:
+                if self._pressed.counted:  # the time that it lasts begins when the application gets the press
+                    self._barrier.wait_window_manager(RELEASE_S, cancelled)
+                self._button(X.ButtonRelease, button, self._pressed.hold)
+            self._await_release(button, cancelled)
 
     def _await_release(self, button: int, cancelled: Callable[[], bool]) -> None:
         """Wait until the server has released a button.

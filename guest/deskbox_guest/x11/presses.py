@@ -45,13 +45,18 @@ class Press:
         return max(1.0, self.path / DRAG_MAX_STEPS, min(DRAG_STEP_PX, self.path / DRAG_MIN_STEPS))
 
     @property
+    def counted(self) -> bool:
+        """Whether it is one of a double click or of more."""
+        return self.gesture.clicks > 1
+
+    @property
     def hold(self) -> float:
         """Seconds that a click lasts."""
-        return COUNTED_HOLD_S if self.gesture.clicks > 1 else CLICK_HOLD_S
+        return COUNTED_HOLD_S if self.counted else CLICK_HOLD_S
 
     @property
     def simple(self) -> bool:
-        return self.gesture.clicks == 1 and not self.path
+        return not self.counted and not self.path
 
     def joins(self, last: Press) -> bool:
         """Whether toolkits that still remember the press `last` count both together."""
@@ -67,7 +72,7 @@ class Press:
         """
         if not self.first or self.button != last.button:
             return False
-        return self.gesture.clicks > 1 or (self.joins(last) and not (self.simple and last.simple))
+        return self.counted or (self.joins(last) and not (self.simple and last.simple))
 
 
 NO_PRESS = Press(0, 0, 0)

@@ -21,10 +21,6 @@ COUNTED_HOLD_S = 0.04
 # every toolkit's double-click time is far longer.
 CLICK_GAP_S = 0.06
 
-# Clicks of one command that take no longer than this are sent in one go, and the X server keeps their pace: a
-# busy machine can't tear a double click apart. Longer ones can be cancelled on the way.
-ONE_GO_S = 0.3
-
 # Between two notches of the wheel: one that is turned fast by hand. All at once, a page that scrolls smoothly
 # drops some.
 NOTCH_GAP_S = 0.01
