@@ -37,6 +37,8 @@ from deskbox_guest.x11.script import (
     Type,
 )
 from deskbox_guest.x11.timing import (
+    CLICK_HOLD_S,
+    COUNTED_HOLD_S,
     DOUBLE_CLICK_S,
     DRAG_REST_S,
     DRAG_STEP_PX,
@@ -235,10 +237,13 @@ class Engine:
             self._button(X.ButtonPress, button)
             if button in WHEEL:
                 self._button(X.ButtonRelease, button)
+            elif self._pressed.counted:
+                # From when the application gets the press, and by our clock: what is busy slows both down.
+                self._barrier.wait_window_manager(RELEASE_S, cancelled)
+                pause(COUNTED_HOLD_S, cancelled)
+                self._button(X.ButtonRelease, button)
             else:
-                if self._pressed.counted:  # the time that it lasts begins when the application gets the press
-                    self._barrier.wait_window_manager(RELEASE_S, cancelled)
-                self._button(X.ButtonRelease, button, self._pressed.hold)
+                self._button(X.ButtonRelease, button, CLICK_HOLD_S)
             self._await_release(button, cancelled)
 
     def _await_release(self, button: int, cancelled: Callable[[], bool]) -> None:

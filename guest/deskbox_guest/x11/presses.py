@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from deskbox_guest.x11.script import WHEEL, ButtonDown, ButtonUp, Click, Command, MouseMove, Sleep
 from deskbox_guest.x11.timing import (
-    CLICK_HOLD_S,
-    COUNTED_HOLD_S,
     DOUBLE_CLICK_PX,
     DOUBLE_CLICK_S,
     DRAG_MAX_STEPS,
@@ -48,11 +46,6 @@ class Press:
     def counted(self) -> bool:
         """Whether it is one of a double click or of more."""
         return self.gesture.clicks > 1
-
-    @property
-    def hold(self) -> float:
-        """Seconds that a click lasts."""
-        return COUNTED_HOLD_S if self.counted else CLICK_HOLD_S
 
     @property
     def simple(self) -> bool:
