@@ -38,7 +38,9 @@ from deskbox_guest.x11.script import (
 )
 from deskbox_guest.x11.timing import (
     CLICK_HOLD_S,
+    COUNTED_HOLD_MOST_S,
     COUNTED_HOLD_S,
+    COUNTED_QUIET_S,
     DOUBLE_CLICK_S,
     DRAG_REST_S,
     DRAG_STEP_PX,
@@ -238,13 +240,19 @@ class Engine:
             if button in WHEEL:
                 self._button(X.ButtonRelease, button)
             elif self._pressed.counted:
-                # From when the application gets the press, and by our clock: what is busy slows both down.
-                self._barrier.wait_window_manager(RELEASE_S, cancelled)
-                pause(COUNTED_HOLD_S, cancelled)
+                self._hold_counted(cancelled)
                 self._button(X.ButtonRelease, button)
             else:
                 self._button(X.ButtonRelease, button, CLICK_HOLD_S)
             self._await_release(button, cancelled)
+
+    def _hold_counted(self, cancelled: Callable[[], bool]) -> None:
+        """Between a press and its release that belong to a double click: let the application handle it."""
+        self._barrier.wait_window_manager(RELEASE_S, cancelled)
+        pause(COUNTED_HOLD_S, cancelled)
+        focus = self._barrier.focus()
+        if focus is not None:
+            self._barrier.wait_family(focus, COUNTED_QUIET_S, COUNTED_HOLD_MOST_S, cancelled)
 
     def _await_release(self, button: int, cancelled: Callable[[], bool]) -> None:
         """Wait until the server has released a button.

@@ -30,7 +30,6 @@ from autoharness.contracts import (
 )
 
 from deskbox.actions import (
-    NOTCH_GAP,
     PIXELS_PER_NOTCH,
     WHEEL_DOWN,
     WHEEL_LEFT,
@@ -82,7 +81,7 @@ def _turn(notches: int, forward: int, back: int) -> str:
     if not notches:
         return ""
     button = forward if notches > 0 else back
-    return f"click --repeat {abs(notches)} --delay {round(NOTCH_GAP * 1000)} {button}"
+    return f"click --repeat {abs(notches)} {button}"
 
 
 def _held(modifiers: list[str], commands: str) -> str:
