@@ -6,12 +6,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from deskbox import registry
 from deskbox.desktop import Desktop
+from deskbox_guest.protocol import EngineName
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,10 +30,36 @@ def state_dir() -> Iterator[Path]:
     assert left == []
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`@pytest.mark.engines("xtest", "xdotool")`, of a test or its module: with a desktop of each."""
+    marker = metafunc.definition.get_closest_marker("engines")
+    if marker is not None:
+        metafunc.parametrize("engine", marker.args, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def shared_desktop(state_dir: Path) -> Iterator[Desktop]:
-    with Desktop.launch("shared", url="about:blank") as desktop:
+def engine(request: pytest.FixtureRequest) -> EngineName:
+    """Of the shared desktop."""
+    chosen: EngineName = getattr(request, "param", "xtest")
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def desktops(state_dir: Path) -> Iterator[Callable[[EngineName], Desktop]]:
+    """One desktop an engine, started when it is needed first."""
+    with ExitStack() as running:
+
+        @cache
+        def desktop(engine: EngineName) -> Desktop:
+            launched = Desktop.launch(f"shared-{engine}", engine=engine, url="about:blank")
+            return running.enter_context(launched)
+
         yield desktop
+
+
+@pytest.fixture(scope="session")
+def shared_desktop(desktops: Callable[[EngineName], Desktop], engine: EngineName) -> Desktop:
+    return desktops(engine)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def environment() -> Iterator[dict[str, str]]:
     """A state directory of its own: a desktop `default` that the user has is left in peace."""
     with tempfile.TemporaryDirectory(prefix="dbx-", dir="/tmp") as state:
         environment = {**os.environ, "DESKBOX_STATE_DIR": state, "PATH": f"{BIN}:{os.environ['PATH']}"}
-        for key in ("DESKBOX_NAME", "OPENAI_API_KEY"):
+        for key in ("DESKBOX_NAME", "DESKBOX_ENGINE", "OPENAI_API_KEY"):
             environment.pop(key, None)
         yield environment
         subprocess.run([BIN / "deskbox", "down", "--all"], env=environment, check=True)

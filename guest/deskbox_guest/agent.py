@@ -16,7 +16,7 @@ _MEMORY = {-1: 8 << 20, -3: 32 << 20, -8: 1}
 def main() -> None:
     """Release what a dead agent left pressed, then answer the host. Never returns."""
     _limit_memory()
-    desktop = X11Desktop()
+    desktop = X11Desktop(engine=os.environ["DESKBOX_ENGINE"])
     desktop.release_all()
     Dialer(os.environ["DESKBOX_SOCKET"], Services(desktop).handlers()).run()
 

@@ -13,9 +13,13 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 VERSION = 1
+
+# What carries out a script's input events in the guest.
+EngineName = Literal["xtest", "xdotool"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 # Paths. The parameters and results are the dataclasses further down, or said here.
 FACTS = "/facts"  # -> Facts

@@ -10,8 +10,9 @@ the message bus's too. So nobody waits for anybody: all programs start at once, 
 the sockets' queues.
 
 Environment: DESKBOX_SIZE (WIDTHxHEIGHT, pixels), DESKBOX_URL (the first page; empty: no browser),
-DESKBOX_SOCKET (which the agent dials). The agent finds there, besides: DESKBOX_AGENT_START (counts its
-starts, from 1), DESKBOX_BOOT_TIME (of the session's start, seconds of time.monotonic), DESKBOX_BOOT_ID.
+DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials). The agent
+finds there, besides: DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's
+start, seconds of time.monotonic), DESKBOX_BOOT_ID.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from deskbox_guest import browser
-from deskbox_guest.protocol import Fault
+from deskbox_guest.protocol import ENGINES, Fault
 
 DEFAULT_SIZE = "1280x800"
 MIN_SIZE, MAX_SIZE = (320, 240), (3840, 2160)
@@ -53,6 +54,7 @@ class Settings:
     width: int
     height: int
     url: str
+    engine: str
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -65,7 +67,10 @@ class Settings:
         url = os.environ.get("DESKBOX_URL", browser.START_PAGE)
         if url:
             browser.check_url(url)
-        return cls(width, height, url)
+        engine = os.environ.get("DESKBOX_ENGINE") or ENGINES[0]
+        if engine not in ENGINES:
+            raise ValueError(f"DESKBOX_ENGINE is {engine!r} and must be {' or '.join(ENGINES)}")
+        return cls(width, height, url, engine)
 
 
 @dataclass
@@ -107,6 +112,7 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self._boot_time = time.monotonic()
         self._boot_id = uuid.uuid4().hex
+        self._engine = settings.engine
         runtime = Path(f"/run/user/{os.getuid()}")
         for folder in (runtime, _LOGS):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -148,6 +154,7 @@ class Session:
             "DESKBOX_AGENT_START": str(start),
             "DESKBOX_BOOT_TIME": repr(self._boot_time),
             "DESKBOX_BOOT_ID": self._boot_id,
+            "DESKBOX_ENGINE": self._engine,
         }
 
     def run(self) -> int:

@@ -27,7 +27,7 @@ from deskbox.rpc.async_channel import AsyncChannel
 from deskbox.rpc.channel import CallCancelled
 from deskbox.rpc.outcome import Disconnected
 from deskbox_guest import protocol
-from deskbox_guest.protocol import Facts, Frame, Held, Window
+from deskbox_guest.protocol import EngineName, Facts, Frame, Held, Window
 
 if TYPE_CHECKING:
     from deskbox.driver import AsyncDesktopComputerDriver
@@ -58,6 +58,7 @@ class AsyncDesktop:
         self.backend = record.backend
         self.size: Size = record.size
         self.url = record.url
+        self.engine = record.engine
         self.timings_ms = record.timings_ms
         self.guest_facts = record.guest_facts
 
@@ -70,6 +71,7 @@ class AsyncDesktop:
         size: Size = launcher.DEFAULT_SIZE,
         url: str | None = None,
         packages: Sequence[str] = (),
+        engine: EngineName = launcher.DEFAULT_ENGINE,
         detach: bool = False,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Self:
@@ -80,6 +82,7 @@ class AsyncDesktop:
             size=size,
             url=url,
             packages=packages,
+            engine=engine,
             detach=detach,
             progress=progress,
         )

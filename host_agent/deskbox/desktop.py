@@ -28,7 +28,7 @@ from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavai
 from deskbox.rpc.channel import CallCancelled, Channel, Stream
 from deskbox.rpc.outcome import Disconnected
 from deskbox_guest import protocol
-from deskbox_guest.protocol import Facts, Frame, Held, Window
+from deskbox_guest.protocol import EngineName, Facts, Frame, Held, Window
 
 if TYPE_CHECKING:
     from deskbox.driver import DesktopComputerDriver
@@ -64,6 +64,7 @@ class Desktop:
         self.backend = record.backend
         self.size: Size = record.size
         self.url = record.url
+        self.engine = record.engine
         self.timings_ms = record.timings_ms
         self.guest_facts = record.guest_facts
 
@@ -76,6 +77,7 @@ class Desktop:
         size: Size = launcher.DEFAULT_SIZE,
         url: str | None = None,
         packages: Sequence[str] = (),
+        engine: EngineName = launcher.DEFAULT_ENGINE,
         detach: bool = False,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Self:
@@ -86,14 +88,23 @@ class Desktop:
         size      of the screen in pixels, 320x240 to 3840x2160
         url       what the browser shows; None for a start page that needs no network
         packages  Debian packages that the guest has besides its own; the first time they are installed
+        engine    what carries out scripts: "xtest", or "xdotool" for the program of that name, which refuses
+                  keys that the keyboard layout lacks
         detach    leave it running when this process ends; otherwise it ends with `close` or with the process
         progress  told in a few words what is going on during a long start
 
-        Raises InvalidInput for a bad name, size or URL, Refused if it can't be started, Unavailable if the
-        backend does not answer.
+        Raises InvalidInput for a bad name, size, URL or engine, Refused if it can't be started, Unavailable
+        if the backend does not answer.
         """
         keeping = launcher.launch(
-            name, backend=backend, size=size, url=url, packages=packages, detach=detach, progress=progress
+            name,
+            backend=backend,
+            size=size,
+            url=url,
+            packages=packages,
+            engine=engine,
+            detach=detach,
+            progress=progress,
         )
         try:
             return cls(keeping.home, keeping, observe=False, wait=0)

@@ -106,6 +106,7 @@ class Keeper:
                 name=record.name,
                 size=record.size,
                 url=record.url,
+                engine=record.engine,
                 socket_dir=self._home.guest_dir,
                 owner=registry.state_id(),
                 image=record.image,

@@ -15,11 +15,13 @@ from typing import TextIO
 from deskbox import backends, registry
 from deskbox.errors import InvalidInput, Refused, Unavailable
 from deskbox.registry import DesktopRecord, Home
+from deskbox_guest.protocol import ENGINES, EngineName
 
 MIN_SIZE = (320, 240)
 MAX_SIZE = (3840, 2160)
 DEFAULT_SIZE = (1280, 800)
 DEFAULT_NAME = "default"
+DEFAULT_ENGINE: EngineName = "xtest"
 
 
 @dataclass
@@ -45,6 +47,7 @@ def launch(
     size: tuple[int, int],
     url: str | None,
     packages: Sequence[str],
+    engine: EngineName,
     detach: bool,
     progress: backends.Progress,
 ) -> Keeping:
@@ -54,6 +57,8 @@ def launch(
             f"size {size[0]}x{size[1]} is not possible: use {MIN_SIZE[0]}x{MIN_SIZE[1]} "
             f"to {MAX_SIZE[0]}x{MAX_SIZE[1]} pixels"
         )
+    if engine not in ENGINES:
+        raise InvalidInput(f"there is no engine {engine!r}: use {' or '.join(map(repr, ENGINES))}")
     home = Home(name if name is not None else f"desk-{secrets.token_hex(4)}")
     backend = backends.resolve(backend)
     lock = home.lock()
@@ -74,6 +79,7 @@ def launch(
             size=size,
             url=url or "",
             packages=tuple(packages),
+            engine=engine,
             image=image,
             created=time.time(),
         )

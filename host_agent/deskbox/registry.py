@@ -29,6 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from deskbox import backends, control
 from deskbox.errors import DeskboxError, InvalidInput, Refused, Unavailable
+from deskbox_guest.protocol import EngineName
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 # The kernel's limit for a unix socket's path is 107 bytes.
@@ -46,6 +47,7 @@ class DesktopRecord(BaseModel):
     size: tuple[int, int]
     url: str
     packages: tuple[str, ...] = ()  # of Debian, besides those that every guest has
+    engine: EngineName = "xtest"
     image: str = ""
     created: float  # seconds since the epoch
     state: Literal["starting", "running"] = "starting"
@@ -67,6 +69,7 @@ class DesktopInfo(BaseModel):
     size: tuple[int, int]
     url: str
     packages: tuple[str, ...]
+    engine: EngineName
     state: State
     timings_ms: dict[str, float]
     created: float
@@ -267,6 +270,7 @@ def _info(record: DesktopRecord, state: State) -> DesktopInfo:
         size=record.size,
         url=record.url,
         packages=record.packages,
+        engine=record.engine,
         state=state,
         timings_ms=record.timings_ms,
         created=record.created,

@@ -6,6 +6,7 @@ import asyncio
 import io
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -22,6 +23,15 @@ async def desktop() -> AsyncIterator[AsyncDesktop]:
     async with await AsyncDesktop.launch("awaited", url="about:blank") as desktop:
         yield desktop
     assert registry.find("awaited") is None
+
+
+async def test_the_engine_is_chosen_at_the_start(state_dir: Path) -> None:
+    async with await AsyncDesktop.launch(engine="xdotool", url="about:blank") as desktop:
+        assert desktop.engine == "xdotool"
+        with pytest.raises(InvalidInput, match="the xdotool engine can't press 'é'"):
+            await desktop.type_text("é")
+    with pytest.raises(InvalidInput, match="there is no engine 'other': use 'xtest' or 'xdotool'"):
+        await AsyncDesktop.launch(engine="other")  # type: ignore[arg-type]
 
 
 async def test_every_call(desktop: AsyncDesktop) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,28 +15,16 @@ from typing import Any
 import docker
 import pytest
 from PIL import Image
+from tests.support.cli import DESKBOX, read, run, wait_for_title
 
 from deskbox import Desktop
 
-DESKBOX = str(Path(sys.executable).with_name("deskbox"))
 NAME = "cli-e2e"
-Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 # What is typed into the page shows in the window's title, which `windows` can read.
 PAGE = """<!doctype html><meta charset=utf-8><title>empty</title>
 <textarea autofocus style="position:fixed;inset:0;width:100%;height:100%"
  oninput="document.title = 'typed: ' + this.value"></textarea>"""
-
-
-def run(*words: str, stdin: bytes = b"", timeout: float = 60) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([DESKBOX, *words], input=stdin, capture_output=True, timeout=timeout)
-
-
-def read(*words: str, code: int = 0, stdin: bytes = b"") -> Any:
-    """The document that a command prints with --json."""
-    done = run(words[0], "--json", *words[1:], stdin=stdin)
-    assert done.returncode == code, done.stderr.decode()
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +53,14 @@ def page(up: dict[str, Any], tmp_path: Path) -> Callable[[str], None]:
 
 
 def _wait_for_title(text: str) -> None:
-    deadline = time.monotonic() + 20
-    while not any(text in (titles := window["title"]) for window in read("windows")):
-        assert time.monotonic() < deadline, titles
-        time.sleep(0.1)
+    wait_for_title(lambda title: text in title)
 
 
 def test_up_gives_the_facts(up: dict[str, Any]) -> None:
     assert up["name"] == NAME
     assert up["size"] == [1024, 768]
     assert up["state"] == "running"
+    assert up["engine"] == "xtest"
     assert 0 < up["timings_ms"]["agent"] < up["timings_ms"]["painted"]
     assert up["view_url"].startswith("http://127.0.0.1:")
 
@@ -92,13 +77,15 @@ def test_up_again_is_quick_and_prints_the_same_summary(up: dict[str, Any]) -> No
         assert f"deskbox {command}" in summary
 
 
-def test_up_of_another_size_is_refused(up: dict[str, Any]) -> None:
+def test_up_of_another_size_or_engine_is_refused(up: dict[str, Any]) -> None:
     assert "1024x768" in read("up", "--size", "800x600", code=1)["error"]["message"]
+    error = read("up", "--engine", "xdotool", code=1)["error"]
+    assert "already runs with the engine xtest: stop it first" in error["message"]
 
 
 def test_ls(up: dict[str, Any]) -> None:
     [found] = [info for info in read("ls") if info["name"] == NAME]
-    for key in ("name", "backend", "size", "state", "timings_ms"):
+    for key in ("name", "backend", "size", "engine", "state", "timings_ms"):
         assert found[key] == up[key]
     assert NAME in run("ls").stdout.decode()
 

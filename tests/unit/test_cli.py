@@ -58,6 +58,7 @@ class World:
                 backend=backend,
                 size=(1280, 800),
                 packages=(),
+                engine="xtest",
                 state=state,
                 timings_ms={"agent": 300.0, "painted": 1700.0},
                 created=0.0,
@@ -69,6 +70,7 @@ def desktop_class(world: World) -> type:
     class Desktop:
         backend = "docker"
         size = (1280, 800)
+        engine = "xtest"
 
         def __init__(self, name: str) -> None:
             self.name = name
@@ -159,7 +161,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
                 prepare=lambda progress: world.calls.append(("prepare", name))
             ),
         },
-        "launcher": {"DEFAULT_SIZE": (1280, 800)},
+        "launcher": {"DEFAULT_SIZE": (1280, 800), "DEFAULT_ENGINE": "xtest"},
         "registry": {
             "list_desktops": lambda: world.infos,
             "stop": stop,
@@ -319,6 +321,7 @@ def test_up_launches_a_detached_desktop_and_says_how_to_use_it(world: World) -> 
         "size": (1024, 768),
         "url": "about:blank",
         "packages": ["gimp"],
+        "engine": "xtest",
         "detach": True,
     }
     assert world.named("ensure_host", "launch") == [("ensure_host", False), ("launch", "a", launched)]
@@ -339,10 +342,21 @@ def test_up_json(world: World) -> None:
         "name": "default",
         "backend": "docker",
         "size": [1280, 800],
+        "engine": "xtest",
         "state": "running",
         "timings_ms": {"agent": 300.0, "painted": 1700.0},
         "view_url": "http://127.0.0.1:6080/one-time",
     }
+
+
+def test_the_engine_comes_from_the_option_then_the_environment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESKBOX_ENGINE", "xdotool")
+    call("up", "--name", "a")
+    call("up", "--name", "b", "--engine", "xtest")
+    assert [options["engine"] for _, _, options in world.named("launch")] == ["xdotool", "xtest"]
+    assert call("up", "--name", "c", "--engine", "other").exit_code == 2
 
 
 def test_up_of_a_running_desktop_only_looks(world: World) -> None:
@@ -375,6 +389,9 @@ def test_up_refuses_what_the_running_desktop_is_not(world: World) -> None:
     assert result.exit_code == 1
     assert document(result)["error"]["kind"] == "refused"
     assert "1280x800" in document(result)["error"]["message"]
+    error = document(call("up", "--engine", "xdotool", "--json"))["error"]
+    assert "already runs with the engine xtest" in error["message"]
+    assert "another one with the engine xdotool" in error["message"]
     assert world.calls == []
 
 
@@ -392,10 +409,11 @@ def test_ls(world: World) -> None:
     assert "1280x800" in table
     assert "dead" in table
     first = document(call("ls", "--json"))[0]
-    assert {key: first[key] for key in ("name", "backend", "size", "state", "timings_ms")} == {
+    assert {key: first[key] for key in ("name", "backend", "size", "engine", "state", "timings_ms")} == {
         "name": "a",
         "backend": "docker",
         "size": [1280, 800],
+        "engine": "xtest",
         "state": "running",
         "timings_ms": {"agent": 300.0, "painted": 1700.0},
     }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from deskbox_guest.x11.keymap import (
     Layout,
     Stroke,
+    describe,
     keysym_of,
     keysym_of_character,
     may_move_focus,
@@ -16,7 +17,7 @@ from deskbox_guest.x11.keymap import (
 )
 
 SHIFT_L, CONTROL_L, NUM_LOCK, MUTE, DEAD_GRAVE = 0xFFE1, 0xFFE3, 0xFF7F, 0x1008FF12, 0xFE50
-KP_HOME, KP_7, KP_ADD = 0xFF95, 0xFFB7, 0xFFAB
+KP_HOME, KP_7, KP_ADD, KP_ENTER = 0xFF95, 0xFFB7, 0xFFAB, 0xFF8D
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,8 @@ def test_keys_that_do_not(name: str) -> None:
     assert not may_move_focus(keysym)
 
 
-# Keycodes from 8: Shift, Control, a, 1, a dead key, keypad digit, keypad plus, NumLock, mute, nothing.
+# Keycodes from 8: Shift, Control, a, 1, a dead key, keypad digit, keypad plus, NumLock, mute,
+# nothing, keypad Enter.
 ROWS = [
     (SHIFT_L, 0, 0, 0),
     (CONTROL_L, 0, 0, 0),
@@ -92,6 +94,7 @@ ROWS = [
     (NUM_LOCK, 0, 0, 0),
     (MUTE, 0, MUTE, 0),
     (0, 0, 0, 0),
+    (KP_ENTER, 0, 0, 0),
 ]
 MODIFIERS = [(8, 0), (), (9, 0), (), (15, 0), (), (), ()]
 
@@ -118,6 +121,7 @@ def test_keypad_keys_that_num_lock_changes_are_not_used() -> None:
     assert layout().stroke(KP_7) is None
     assert layout().stroke(KP_HOME) is None
     assert layout().stroke(KP_ADD) == Stroke(14, shift=False)
+    assert layout().stroke(KP_ENTER) == Stroke(18, shift=False)
 
 
 def test_modifiers_need_no_shift() -> None:
@@ -135,3 +139,12 @@ def test_facts_about_modifiers() -> None:
     assert layout().shift == 8
     assert layout().num_lock_mask == 1 << 4
     assert layout().modifier_keycodes == {8, 9, 15}
+
+
+def test_keys_are_described_by_their_character_and_their_name() -> None:
+    names = ["a", "eacute", "U65E5", "F13", "EuroSign", "Return", "nobreakspace"]
+    keysyms = [keysym for name in names if (keysym := keysym_of(name))]
+    assert [describe(keysym) for keysym in keysyms] == [
+        *("'a'", "'é' (eacute)", "'日' (U65E5)", "'F13'", "'EuroSign'", "'Return'"),
+        r"'\xa0' (nobreakspace)",
+    ]

@@ -14,12 +14,16 @@ from deskbox_guest.x11 import held as held_state
 from deskbox_guest.x11 import windows as window_list
 from deskbox_guest.x11.capture import Screen
 from deskbox_guest.x11.display import Link
+from deskbox_guest.x11.inject import Injector, XTest
 from deskbox_guest.x11.input import Engine
 from deskbox_guest.x11.picture import NO_PICTURE, region
 from deskbox_guest.x11.script import parse
 from deskbox_guest.x11.settle import Observer
+from deskbox_guest.x11.xdotool import Xdotool
 
 MAX_SETTLE_S = 600.0
+
+_INJECTORS: dict[str, Callable[[Link], Injector]] = {"xtest": XTest, "xdotool": Xdotool}
 
 
 class X11Desktop:
@@ -28,13 +32,16 @@ class X11Desktop:
     Every method raises Fault "unavailable" when the X server has gone.
     """
 
-    def __init__(self, display: str | None = None) -> None:
-        """`display` None: `$DISPLAY`. Undoes changes to the keyboard that a predecessor left behind."""
+    def __init__(self, display: str | None = None, engine: str = "xtest") -> None:
+        """`display` None: `$DISPLAY`. `engine`: "xtest" or "xdotool".
+
+        Undoes changes to the keyboard that a predecessor left behind.
+        """
         self._script_lock = threading.RLock()
         self._facts_lock = threading.Lock()
         self._facts = Link(display)
         self._input_link = Link(display)
-        self._engine = Engine(self._input_link)
+        self._engine = Engine(self._input_link, _INJECTORS[engine](self._input_link))
         self._screen = Screen(Link(display), display)
         self._observer = Observer(self._screen)
 

@@ -1,4 +1,4 @@
-"""Runs a parsed script: presses keys and buttons and moves the pointer, by the XTEST extension.
+"""Runs a parsed script: decides which keys and buttons are pressed when, and waits for what they cause.
 
 How fast it does so is told in `timing`.
 """
@@ -19,8 +19,9 @@ from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.drain import FamilyWatch
 from deskbox_guest.x11.focus import FocusMoves
 from deskbox_guest.x11.held import button_down, buttons_down, held, keys_down, pointer
+from deskbox_guest.x11.inject import Injector, InputEvent
 from deskbox_guest.x11.keyboard import Keyboard
-from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, name_of
+from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, describe, keysym_of_character, name_of
 from deskbox_guest.x11.presses import NO_PRESS, Press, presses
 from deskbox_guest.x11.script import (
     WHEEL,
@@ -64,8 +65,10 @@ WORK_LOOKS = 4
 class Engine:
     """Runs one script at a time. Not safe for threads."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, injector: Injector) -> None:
+        """The engine closes the injector, not the link."""
         self._link = link
+        self._injector = injector
         self._keyboard = Keyboard(link)
         self._barrier = Barrier(link)
         self._typist = Typist(self._keyboard, self._barrier, self._press_strokes)
@@ -82,6 +85,7 @@ class Engine:
         self._drag_step: float = DRAG_STEP_PX  # screen pixels from one such motion to the next
 
     def close(self) -> None:
+        self._injector.close()
         self._barrier.close()
 
     # --- running -----------------------------------------------------------------------------------------
@@ -118,12 +122,15 @@ class Engine:
         return "".join(output)
 
     def release_all(self) -> Held:
-        """Release every key and button, undo every change to the keyboard; return what was down."""
+        """Release every key and button, undo every change to the keyboard; return what was down.
+
+        By XTEST with any injector, which may be what has failed.
+        """
         was_held = held(self._link)
         for button in was_held.buttons:
             xtest.fake_input(self._link.display, X.ButtonRelease, button)
         for keycode in keys_down(self._link):
-            self._key(X.KeyRelease, keycode)
+            xtest.fake_input(self._link.display, X.KeyRelease, keycode)
         self._link.sync()
         self._on_spares.clear()
         self._shifted.clear()
@@ -206,10 +213,10 @@ class Engine:
             pause(DRAG_STEP_S, cancelled)
 
     def _motion(self, x: int, y: int) -> None:
-        xtest.fake_input(self._link.display, X.MotionNotify, x=x, y=y)
+        self._injector.inject([InputEvent(X.MotionNotify, x=x, y=y)])
 
     def _button(self, event_type: int, button: int, after: float = 0.0) -> None:
-        """`after`: so many seconds later, by the X server's clock; until then it does nothing else for us."""
+        """`after`: so many seconds later, in which the injector does nothing else."""
         if event_type == X.ButtonPress:
             self._buttons.add(button)
             if button not in WHEEL:
@@ -217,7 +224,7 @@ class Engine:
                 self._focus_moves.note_click()
         else:
             self._buttons.discard(button)
-        xtest.fake_input(self._link.display, event_type, button, round(after * 1000))
+        self._injector.inject([InputEvent(event_type, button, after=after)])
         self._link.display.flush()
 
     def _await_turn(self, button: int, cancelled: Callable[[], bool]) -> None:
@@ -268,7 +275,7 @@ class Engine:
 
     def _current_layout(self) -> Layout:
         if self._layout is None:
-            self._layout = self._keyboard.layout()
+            self._layout = self._keyboard.layout(self._injector.group)
         return self._layout
 
     def _spares(self) -> list[int]:
@@ -370,7 +377,7 @@ class Engine:
             self._keyboard.restore(keep=self._on_spares.values())
 
     def _key(self, event_type: int, keycode: int) -> None:
-        xtest.fake_input(self._link.display, event_type, keycode)
+        self._injector.inject([InputEvent(event_type, keycode)])
 
     # --- text --------------------------------------------------------------------------------------------
 
@@ -385,14 +392,15 @@ class Engine:
 
     def _press_strokes(self, strokes: Sequence[Stroke], layout: Layout) -> None:
         shifted = False
+        events = []
         for stroke in strokes:
             if stroke.shift != shifted:
-                self._key(X.KeyPress if stroke.shift else X.KeyRelease, layout.shift)
+                events.append(InputEvent(X.KeyPress if stroke.shift else X.KeyRelease, layout.shift))
                 shifted = stroke.shift
-            self._key(X.KeyPress, stroke.keycode)
-            self._key(X.KeyRelease, stroke.keycode)
+            events += [InputEvent(X.KeyPress, stroke.keycode), InputEvent(X.KeyRelease, stroke.keycode)]
         if shifted:
-            self._key(X.KeyRelease, layout.shift)
+            events.append(InputEvent(X.KeyRelease, layout.shift))
+        self._injector.inject(events)
         self._link.display.flush()
 
     def _check(self, commands: Sequence[Command]) -> None:
@@ -400,11 +408,17 @@ class Engine:
 
         Text while Ctrl or Shift is down would be something else, and what the layout lacks needs spare keys.
         """
-        keysyms = set(_keysyms(commands))
+        keysyms = dict.fromkeys(_keysyms(commands))  # each once, in its order
         if not keysyms:
             return
         layout = self._current_layout()
         missing = [keysym for keysym in keysyms if layout.stroke(keysym) is None]
+        if missing and self._injector.name == "xdotool":
+            raise Fault(
+                "refused",
+                f"the xdotool engine can't press {describe(missing[0])}, which the keyboard layout has "
+                "neither plain nor with Shift: the xtest engine can",
+            )
         if missing and not self._spares():
             raise Fault(
                 "refused", f"the keyboard layout lacks {name_of(missing[0])!r} and has no spare key for it"
@@ -430,7 +444,7 @@ def _keysyms(commands: Sequence[Command]) -> Iterator[int]:
     for command in commands:
         match command:
             case Type(text):
-                yield from (keysym_of_character(character) for character in set(text))
+                yield from (keysym_of_character(character) for character in dict.fromkeys(text))
             case Key(chords):
                 yield from (keysym for chord in chords for keysym in chord)
             case KeyDown(chord) | KeyUp(chord):

@@ -27,9 +27,9 @@ class Keyboard:
         self._locks: int | None = None  # what to lock again; None: nothing was unlocked
         self._undo_predecessor()
 
-    def layout(self) -> Layout:
-        """The layout as it is without our changes. Read anew each time (0.4 ms): anyone may change it, and
-        a client that has asked for the XKB extension gets no notice."""
+    def layout(self, group: int | None = None) -> Layout:
+        """The layout number `group` (None: the active one) as it is without our changes. Read anew each time
+        (0.4 ms): anyone may change it, and a client that has asked for the XKB extension gets no notice."""
         display = self._link.display
         info = display.display.info
         first = info.min_keycode
@@ -37,7 +37,7 @@ class Keyboard:
         for keycode, row in self._original.items():
             rows[keycode - first] = row
         modifiers = [list(row) for row in display.get_modifier_mapping()]
-        return Layout(rows, first, modifiers, self._xkb.state().group)
+        return Layout(rows, first, modifiers, self._xkb.state().group if group is None else group)
 
     def held_modifiers(self) -> int:
         """The modifier bits that keys hold down now; locks do not count."""

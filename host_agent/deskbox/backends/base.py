@@ -20,10 +20,15 @@ class GuestSpec:
     socket_dir: Path  # a directory of the host; the guest sees it read-only as /rpc and dials /rpc/guest.sock
     owner: str  # tells this state directory's guests from another's
     image: str  # what `prepare` returned
+    engine: str = "xtest"  # what carries out scripts
 
     def environment(self) -> dict[str, str]:
         """What the guest's session is told; see `deskbox_guest.session`."""
-        told = {"DESKBOX_SIZE": "{}x{}".format(*self.size), "DESKBOX_SOCKET": "/rpc/guest.sock"}
+        told = {
+            "DESKBOX_SIZE": "{}x{}".format(*self.size),
+            "DESKBOX_ENGINE": self.engine,
+            "DESKBOX_SOCKET": "/rpc/guest.sock",
+        }
         return {**told, "DESKBOX_URL": self.url} if self.url else told
 
 

@@ -13,11 +13,20 @@ from deskbox.cli.options import PATIENCE, JsonOption, NameOption, Size, parse_si
 if TYPE_CHECKING:
     from deskbox.desktop import Desktop
     from deskbox.registry import DesktopInfo
+    from deskbox_guest.protocol import EngineName
 
 
 BackendOption = Annotated[
     Literal["docker", "auto"] | None,
     typer.Option(help="What runs the desktop; auto takes what this machine has.", show_default="auto"),
+]
+EngineOption = Annotated[
+    Literal["xtest", "xdotool"] | None,
+    typer.Option(
+        envvar="DESKBOX_ENGINE",
+        help="What carries out scripts; xdotool is the program of that name.",
+        show_default="xtest",
+    ),
 ]
 SetupOption = Annotated[
     bool, typer.Option("--setup", help="First install on this machine what is missing (root or sudo).")
@@ -41,6 +50,7 @@ def up(
         list[str] | None,
         typer.Option("--package", metavar="NAME", help="A Debian package to add to the guest; repeatable."),
     ] = None,
+    engine: EngineOption = None,
     setup: SetupOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,12 +64,12 @@ def up(
     there = registry.find(name)
     running = there is not None and there.state in ("running", "orphaned")  # attach adopts an orphan
     if there is not None and running:
-        _check_same(there, backend, size, packages or [])
+        _check_same(there, backend, size, packages or [], engine)
         desktop = Desktop.attach(name, observe=url is None, wait=PATIENCE)
     else:
         if there is not None and there.state == "dead":
             registry.stop(name)  # nothing of it is left to lose, as after a restart of the machine
-        desktop = _start(name, backend or "auto", size, url, packages or [], setup)
+        desktop = _start(name, backend or "auto", size, url, packages or [], engine, setup)
     with desktop:
         if running and url is not None:
             desktop.open_url(url)
@@ -71,11 +81,17 @@ def up(
 
 
 def _start(
-    name: str, backend: str, size: Size | None, url: str | None, packages: list[str], setup: bool
+    name: str,
+    backend: str,
+    size: Size | None,
+    url: str | None,
+    packages: list[str],
+    engine: EngineName | None,
+    setup: bool,
 ) -> Desktop:
     from deskbox import provision
     from deskbox.desktop import Desktop
-    from deskbox.launcher import DEFAULT_SIZE
+    from deskbox.launcher import DEFAULT_ENGINE, DEFAULT_SIZE
 
     if setup:
         provision.ask_for_password()
@@ -87,6 +103,7 @@ def _start(
             size=size or DEFAULT_SIZE,
             url=url,
             packages=packages,
+            engine=engine or DEFAULT_ENGINE,
             detach=True,
             progress=progress,
         )
@@ -102,7 +119,13 @@ def _view_url(desktop: Desktop) -> tuple[str | None, str]:
         return None, str(error)
 
 
-def _check_same(running: DesktopInfo, backend: str | None, size: Size | None, packages: list[str]) -> None:
+def _check_same(
+    running: DesktopInfo,
+    backend: str | None,
+    size: Size | None,
+    packages: list[str],
+    engine: EngineName | None,
+) -> None:
     """What was asked for explicitly must be what runs: nothing is ignored silently."""
     from deskbox.errors import Refused
 
@@ -113,6 +136,8 @@ def _check_same(running: DesktopInfo, backend: str | None, size: Size | None, pa
     elif missing := set(packages) - set(running.packages):
         names = ", ".join(sorted(missing))
         asked, there = f"with {names}", f"without {names}"
+    elif engine not in (None, running.engine):
+        asked, there = f"with the engine {engine}", f"with the engine {running.engine}"
     else:
         return
     raise Refused(
@@ -126,6 +151,7 @@ def _facts(desktop: Desktop) -> dict[str, Any]:
         "name": desktop.name,
         "backend": desktop.backend,
         "size": list(desktop.size),
+        "engine": desktop.engine,
         "timings_ms": desktop.timings_ms,
     }
 
@@ -147,6 +173,7 @@ def _print_summary(desktop: Desktop, view_url: str | None, problem: str, *, alre
 Desktop {desktop.name} {state}.
   backend  {desktop.backend}
   size     {_size(desktop.size)}
+  engine   {desktop.engine}
   watch    {watch}
   look     {deskbox} shot{name} -o desktop.png
   act      {deskbox} do{name} "{center}"
@@ -170,6 +197,7 @@ def ls(as_json: JsonOption = False) -> None:
                     "name": d.name,
                     "backend": d.backend,
                     "size": list(d.size),
+                    "engine": d.engine,
                     "state": d.state,
                     "timings_ms": d.timings_ms,
                     "created": d.created,
