@@ -21,7 +21,7 @@ from deskbox_guest.x11.focus import FocusMoves
 from deskbox_guest.x11.held import button_down, buttons_down, held, keys_down, pointer
 from deskbox_guest.x11.inject import Injector, InputEvent
 from deskbox_guest.x11.keyboard import Keyboard
-from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, describe, keysym_of_character, name_of
+from deskbox_guest.x11.keymap import SHIFT_L, Layout, Stroke, keysym_of_character, name_of
 from deskbox_guest.x11.presses import NO_PRESS, Press, presses
 from deskbox_guest.x11.script import (
     WHEEL,
@@ -146,7 +146,8 @@ class Engine:
                 if not cancelled():
                     self._button(X.ButtonPress, button)
             case ButtonUp(button):
-                pause(self._dragged_at + DRAG_REST_S - time.monotonic(), cancelled)
+                if self._dragged_at > self._pressed_at:
+                    self._rest_drag(self._dragged_at, cancelled)
                 self._button(X.ButtonRelease, button)
                 self._await_release(button, cancelled)
             case Click(button, repeat, delay):
@@ -201,7 +202,7 @@ class Engine:
         # A diagonal of n pixels has room for n different points.
         steps = min(math.ceil(distance / self._drag_step), max(abs(x - from_x), abs(y - from_y)))
         if steps and self._dragged_at < self._pressed_at:
-            pause(self._pressed_at + DRAG_REST_S - time.monotonic(), cancelled)
+            self._rest_drag(self._pressed_at, cancelled)
         for step in range(1, steps + 1):
             if cancelled():
                 return
@@ -211,6 +212,12 @@ class Engine:
             self._link.display.flush()
             self._dragged_at = time.monotonic()
             pause(DRAG_STEP_S, cancelled)
+
+    def _rest_drag(self, since: float, cancelled: Callable[[], bool]) -> None:
+        """After the press and before the release of a drag: everyone is to have seen what came before."""
+        pause(since + DRAG_REST_S - time.monotonic(), cancelled)
+        self._barrier.wait_window_manager(RELEASE_S, cancelled)
+        self._await_application(cancelled)
 
     def _motion(self, x: int, y: int) -> None:
         self._injector.inject([InputEvent(X.MotionNotify, x=x, y=y)])
@@ -303,10 +310,10 @@ class Engine:
             strokes.append(stroke)
         if borrowed:
             self._keyboard.borrow(layout, borrowed)
-            self._settle_mapping(cancelled)
+            self._await_application(cancelled)
         return strokes
 
-    def _settle_mapping(self, cancelled: Callable[[], bool]) -> None:
+    def _await_application(self, cancelled: Callable[[], bool]) -> None:
         focus = self._barrier.focus()
         if focus is not None:
             self._barrier.wait(focus, FINAL_BARRIER_S, cancelled)
@@ -371,7 +378,7 @@ class Engine:
     def _give_back(self, keysyms: Collection[int], cancelled: Callable[[], bool]) -> None:
         """Take keysyms off their spare keycodes, once the application has handled those keys."""
         if keysyms:
-            self._settle_mapping(cancelled)
+            self._await_application(cancelled)
             for keysym in keysyms:
                 del self._on_spares[keysym]
             self._keyboard.restore(keep=self._on_spares.values())
@@ -413,12 +420,6 @@ class Engine:
             return
         layout = self._current_layout()
         missing = [keysym for keysym in keysyms if layout.stroke(keysym) is None]
-        if missing and self._injector.name == "xdotool":
-            raise Fault(
-                "refused",
-                f"the xdotool engine can't press {describe(missing[0])}, which the keyboard layout has "
-                "neither plain nor with Shift: the xtest engine can",
-            )
         if missing and not self._spares():
             raise Fault(
                 "refused", f"the keyboard layout lacks {name_of(missing[0])!r} and has no spare key for it"

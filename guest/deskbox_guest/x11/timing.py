@@ -16,7 +16,7 @@ CLICK_HOLD_S = 0.002
 # press and handles events while it waits for the answer: a release that comes then is handled before its
 # press, and the double click is lost. The answer takes 2 to 10 ms; on a busy machine it takes until the
 # application has had nothing to do for a moment, which a page that moves never has.
-COUNTED_HOLD_S, COUNTED_QUIET_S, COUNTED_HOLD_MOST_S = 0.02, 0.01, 0.1
+COUNTED_HOLD_S, COUNTED_QUIET_S, COUNTED_HOLD_MOST_S = 0.02, 0.01, 0.2
 
 # Between the clicks of `click --repeat`: no person is faster, programs that debounce let it through, and
 # every toolkit's double-click time is far longer.
