@@ -116,6 +116,8 @@ class Session:
         runtime = Path(f"/run/user/{os.getuid()}")
         for folder in (runtime, _LOGS):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        no_compose = runtime / "no-compose"
+        no_compose.touch()  # libxkbcommon, which Qt uses, wants a regular file
         _X_SOCKET.parent.mkdir(exist_ok=True)
         _X_SOCKET.parent.chmod(0o1777)
         self._environment = {
@@ -127,6 +129,11 @@ class Session:
             "XENVIRONMENT": "/etc/X11/Xresources.deskbox",
             # GTK would look for an accessibility bus that nothing here provides.
             "NO_AT_BRIDGE": "1",
+            # A key is the character that it says, also behind a dead key: no input method, no Compose table.
+            # GTK's own method looks only at the lower half of a keysym and takes some characters for dead
+            # keys or Compose (U+FF20, '＠'); the table that Xlib and Qt use makes two letters of U+FEF7.
+            "GTK_IM_MODULE": "gtk-im-context-none",
+            "XCOMPOSEFILE": str(no_compose),
             # Without it Firefox ignores the setting of another server for its lists, and looks for Mozilla's.
             "MOZ_REMOTE_SETTINGS_DEVTOOLS": "1",
             "MOZ_CRASHREPORTER_DISABLE": "1",
