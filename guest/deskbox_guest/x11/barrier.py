@@ -53,9 +53,13 @@ class Barrier:
         self._server_pid = process_behind(self._diag, link.socket_inode())
         self._serial = 0
         self._answered = 0
-        # The answers to a ping go to the root window, to those who selected this there.
-        link.root.change_attributes(event_mask=X.SubstructureNotifyMask)
+        self._followed = 0  # an application window
+        self._left = False  # it has lost the focus since `follow`
+        # The answers to a ping go to the root window, to those who selected either there: GTK and Firefox
+        # send it to the ones, Qt to the others.
+        link.root.change_attributes(event_mask=X.SubstructureNotifyMask | X.StructureNotifyMask)
         link.on(X.ClientMessage, self._client_message)
+        link.on(X.FocusOut, self._focus_out)
 
     def close(self) -> None:
         self._diag.close()
@@ -88,6 +92,22 @@ class Barrier:
         now = self.focus()
         return now is not None and now.toplevel == focus.toplevel
 
+    def follow(self, focus: Focus) -> None:
+        """Notice from now on when that application window loses the focus, until `unfollow`."""
+        self._followed, self._left = focus.toplevel, False
+        self._link.window(focus.toplevel).change_attributes(event_mask=X.FocusChangeMask)
+
+    def unfollow(self) -> None:
+        if self._followed:
+            self._link.window(self._followed).change_attributes(event_mask=X.NoEventMask)
+            self._followed = 0
+
+    def kept_focus(self, focus: Focus) -> bool:
+        """Whether the keys go to that application window, and have done so ever since `follow`."""
+        has_focus = self.has_focus(focus)  # and all events until then have been read with the answer
+        self._link.pump()
+        return has_focus and not self._left
+
     def wait(self, focus: Focus, timeout: float, cancelled: Callable[[], bool]) -> bool:
         """Wait until the application has handled what it was sent.
 
@@ -106,7 +126,15 @@ class Barrier:
         # sent the client its events: it does so between two requests of ours.
         self._link.sync()
         self._link.sync()
-        return self._wait(focus, client.idle, _LOOK_AGAIN_S, timeout, cancelled)
+        if not self._wait(focus, client.idle, _LOOK_AGAIN_S, timeout, cancelled):
+            return False
+        if client.gone():
+            # It may have ended before it read its events. The server learns of that, too, and who asks it for
+            # the focus behind these requests hears that there is none.
+            self._link.sync()
+            self._link.sync()
+            return False
+        return True
 
     def wait_family(self, focus: Focus, quiet: float, timeout: float, cancelled: Callable[[], bool]) -> None:
         """Wait until the application and the processes it works with have had nothing to do for `quiet`
@@ -174,6 +202,17 @@ class Barrier:
             data = message.data[1]
             if data[0] == self._link.atom("_NET_WM_PING"):
                 self._answered = data[1]
+
+    def _focus_out(self, out: Any) -> None:
+        # Not when it goes to a window inside, nor for a window that is only under the pointer.
+        outside = out.detail in (
+            X.NotifyAncestor,
+            X.NotifyVirtual,
+            X.NotifyNonlinear,
+            X.NotifyNonlinearVirtual,
+        )
+        moved = out.mode in (X.NotifyNormal, X.NotifyWhileGrabbed)
+        self._left = self._left or (outside and moved and out.window.id == self._followed)
 
     def _toplevel(self, window: Any) -> Any:
         """The nearest ancestor that the window manager manages, else the one right below the root."""

@@ -40,6 +40,9 @@ class ClientWatch:
         """Whether the client's connections to an X server can be seen."""
         return bool(self._connections)
 
+    def gone(self) -> bool:
+        return not _exists(self._client)
+
     def idle(self) -> bool:
         """True if at one moment both the client and the server slept and neither had a byte to read.
 
@@ -48,7 +51,7 @@ class ClientWatch:
         """
         before = _sleep(self._client)
         if before is None:
-            return not _exists(self._client)
+            return self.gone()
         if _sleep(self._server) is None:
             return False
         if any(self._diag.unread(inode) for pair in self._connections for inode in pair):

@@ -47,7 +47,7 @@ from deskbox_guest.x11.timing import (
     DRAG_STEP_PX,
     DRAG_STEP_S,
 )
-from deskbox_guest.x11.typing import Typist, pause
+from deskbox_guest.x11.typing import Typist, pause, typing_cancelled
 
 # How long a window manager may look at a press before its release is let through; and how often we look
 # whether it has been. It takes half a millisecond.
@@ -107,7 +107,7 @@ class Engine:
             for command in commands:
                 self._run_one(command, output, cancelled)
                 if cancelled():
-                    raise Fault("interrupted", "cancelled in the middle of a script", {"cancelled": True})
+                    raise _cancelled_after(command)
                 done += 1
             self._link.sync()
             self._finish(cancelled)
@@ -391,7 +391,7 @@ class Engine:
     def _type(self, text: str, delay: float, cancelled: Callable[[], bool]) -> None:
         self._focus_moves.await_all(cancelled)
         if cancelled():
-            return
+            raise typing_cancelled(0)
         try:
             self._typist.type(text, self._current_layout(), self._spares(), delay, cancelled)
         finally:
@@ -438,6 +438,12 @@ class Engine:
                     down = down - _keycodes(layout, chord)
                 case _:
                     pass
+
+
+def _cancelled_after(command: Command) -> Fault:
+    if isinstance(command, Type):
+        return typing_cancelled(len(command.text))
+    return Fault("interrupted", "cancelled in the middle of a script", {"cancelled": True})
 
 
 def _keysyms(commands: Sequence[Command]) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The X server's keyboard: its layout, the keycodes that we borrow for other characters, and its locks.
+"""The X server's keyboard: its layout, the keycodes that we borrow for other characters, locks, key repeat.
 
 Whatever is changed is written down in a property of the root window first. So if this process dies, the next
 one can put everything back.
@@ -13,7 +13,7 @@ from Xlib import Xatom
 
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.keymap import Layout
-from deskbox_guest.x11.xkb import Xkb
+from deskbox_guest.x11.xkb import ALTERING_CONTROLS, Xkb
 
 _NOTE = "_DESKBOX_KEYBOARD"
 
@@ -25,6 +25,7 @@ class Keyboard:
         self._xkb = Xkb(link.display)
         self._original: dict[int, tuple[int, ...]] = {}  # rows of the keycodes that are borrowed now
         self._locks: int | None = None  # what to lock again; None: nothing was unlocked
+        self._controls = 0  # what to switch on again
         self._undo_predecessor()
 
     def layout(self, group: int | None = None) -> Layout:
@@ -51,28 +52,42 @@ class Keyboard:
         for first, run in _runs(keysyms):
             self._link.display.change_keyboard_mapping(first, [(keysym, keysym) for keysym in run])
 
-    def unlock(self, layout: Layout) -> None:
-        """Switch off latches and all locks except NumLock, which no character depends on."""
+    def steady(self, layout: Layout) -> None:
+        """Let each key give what the layout says and once, until `restore`: switch off latches, all locks
+        except NumLock, which no character depends on, and key repeat with the other controls of its kind.
+
+        A key that is pressed and released at once repeats all the same if the server is kept from running
+        in between for as long as the delay before the first repetition.
+        """
         state = self._xkb.state()
         affect = 0xFF & ~layout.num_lock_mask
-        if state.locked & affect or state.latched:
+        locked = bool(state.locked & affect or state.latched)
+        if locked:
             self._locks = state.locked
-            self._write_note()
+        self._controls |= self._xkb.controls() & ALTERING_CONTROLS
+        self._write_note()
+        if locked:
             self._xkb.set_locks(0, affect)
+        if self._controls:
+            self._xkb.set_controls(0, self._controls)
 
     def restore(self, keep: Collection[int] = ()) -> None:
-        """Put back the locks, and the borrowed keycodes except those in `keep`."""
+        """Put back locks and controls, and the borrowed keycodes except those in `keep`."""
         for keycode in [code for code in self._original if code not in keep]:
             self._link.display.change_keyboard_mapping(keycode, [self._original.pop(keycode)])
         if self._locks is not None:
             self._xkb.set_locks(self._locks, 0xFF)
             self._locks = None
+        if self._controls:
+            self._xkb.set_controls(self._controls, self._controls)
+            self._controls = 0
         self._write_note()
         self._link.sync()
 
     def _write_note(self) -> None:
-        if self._original or self._locks is not None:
-            note = json.dumps({"rows": list(self._original.items()), "locks": self._locks}).encode()
+        if self._original or self._locks is not None or self._controls:
+            changed = {"rows": list(self._original.items()), "locks": self._locks, "controls": self._controls}
+            note = json.dumps(changed).encode()
             self._link.root.change_property(self._link.atom(_NOTE), Xatom.STRING, 8, note)
         else:
             self._link.root.delete_property(self._link.atom(_NOTE))
@@ -83,6 +98,7 @@ class Keyboard:
             note = json.loads(bytes(found.value))
             self._original = {keycode: tuple(row) for keycode, row in note["rows"]}
             self._locks = note["locks"]
+            self._controls = note["controls"]
             self.restore()
 
 

@@ -136,12 +136,15 @@ class Typist:
         focus = self._barrier.focus()
         if focus is None:
             raise Fault("refused", "no window has the keyboard focus to type into: click into one first")
-        self._keyboard.unlock(layout)
+        self._keyboard.steady(layout)
+        self._barrier.follow(focus)
         try:
             self._type(focus, text, layout, spares, delay, cancelled)
         except Fault:
             self._linger()
             raise
+        finally:
+            self._barrier.unfollow()
 
     def _type(
         self,
@@ -165,13 +168,13 @@ class Typist:
                 now = time.monotonic()
                 pause(beat.next(now) - now, cancelled)
                 if cancelled():
-                    raise _cancelled(delivered)
+                    raise typing_cancelled(delivered)
 
     def _consume(self, focus: Focus, delivered: int, cancelled: Callable[[], bool]) -> None:
         handled = self._barrier.wait(focus, HANG_TIMEOUT_S, cancelled)
         if cancelled():
-            raise _cancelled(delivered)
-        if not self._barrier.has_focus(focus):
+            raise typing_cancelled(delivered)
+        if not self._barrier.kept_focus(focus):
             raise _stopped("the window that was typed into lost the keyboard focus", delivered)
         if not handled:
             raise _stopped(
@@ -201,9 +204,9 @@ def _stopped(reason: str, delivered: int) -> Fault:
     )
 
 
-def _cancelled(delivered: int) -> Fault:
+def typing_cancelled(delivered: int) -> Fault:
     return Fault(
         "interrupted",
-        f"cancelled after {delivered} characters that surely arrived",
+        f"typing stopped after {delivered} characters that surely arrived, because the caller cancelled",
         {"characters": delivered, "cancelled": True},
     )

@@ -1,4 +1,4 @@
-"""The three requests of the XKEYBOARD extension that locks need; python-xlib has none of that extension."""
+"""The few requests of the XKEYBOARD extension that typing needs; python-xlib has none of that extension."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from deskbox_guest.protocol import Fault
 
 _EXTENSION = "XKEYBOARD"
 _CORE_KEYBOARD = 0x100
+_ENABLED_CONTROLS = 0x80000000
+
+# The controls that make other keys of those that are pressed, or more, or fewer: repeat, slow, bounce and
+# sticky keys, mouse keys, and the switching on of these by keys.
+ALTERING_CONTROLS = 0b1011111
 
 
 class _UseExtension(rq.ReplyRequest):
@@ -72,6 +77,39 @@ class _LatchLockState(rq.Request):
     )
 
 
+class _GetControls(rq.ReplyRequest):
+    _request = rq.Struct(
+        rq.Card8("opcode"),
+        rq.Opcode(6),
+        rq.RequestLength(),
+        rq.Card16("device"),
+        rq.Pad(2),
+    )
+    _reply = rq.Struct(
+        rq.ReplyCode(),
+        rq.Card8("device"),
+        rq.Card16("sequence_number"),
+        rq.ReplyLength(),
+        rq.Pad(48),
+        rq.Card32("enabled"),
+        rq.Pad(32),
+    )
+
+
+class _SetControls(rq.Request):
+    _request = rq.Struct(
+        rq.Card8("opcode"),
+        rq.Opcode(7),
+        rq.RequestLength(),
+        rq.Card16("device"),
+        rq.Pad(18),
+        rq.Card32("affect_enabled"),
+        rq.Card32("enabled"),
+        rq.Card32("change"),
+        rq.Pad(64),
+    )
+
+
 @dataclass(frozen=True)
 class State:
     """Modifier bits: 1 Shift, 2 Lock, 4 Control, 8 to 128 Mod1 to Mod5. `group`: the active layout from 0."""
@@ -109,4 +147,20 @@ class Xkb:
             latches=0,
             latch_group=0,
             group_latch=0,
+        )
+
+    def controls(self) -> int:
+        """Which controls are switched on."""
+        reply = _GetControls(display=self._display.display, opcode=self._opcode, device=_CORE_KEYBOARD)
+        return int(reply.enabled)
+
+    def set_controls(self, enabled: int, affect: int) -> None:
+        """Switch the controls `enabled` on and the others in `affect` off."""
+        _SetControls(
+            display=self._display.display,
+            opcode=self._opcode,
+            device=_CORE_KEYBOARD,
+            affect_enabled=affect,
+            enabled=enabled,
+            change=_ENABLED_CONTROLS,
         )
