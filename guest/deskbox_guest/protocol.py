@@ -24,7 +24,7 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 # Paths. The parameters and results are the dataclasses further down, or said here.
 FACTS = "/facts"  # -> Facts
 READY = "/ready"  # {"timeout_s"} -> {}; answers once the desktop is painted
-STEP = "/step"  # Step -> StepResult, payload: the encoded image if one was asked for
+STEP = "/step"  # Step -> StepResult, payload: the encoded image if one was asked for; see WITHDRAW
 HELD = "/input/held"  # -> Held
 RELEASE = "/input/release"  # -> Held: what was held until now; nothing is afterwards
 WINDOWS = "/windows"  # -> {"windows": [Window]}, top of the stack first
@@ -33,6 +33,10 @@ EXEC = "/exec"  # Exec; payload: standard input -> {}, then frames of `exec_fram
 GET_FILE = "/files/get"  # {"path"} -> {"size", "mode"}, payload: the bytes
 PUT_FILE = "/files/put"  # {"path", "mode", "size"}, payload: the bytes -> {"size"}; atomic
 VIEW = "/view"  # {} -> {}, payload both ways: an RFB (VNC) byte stream, view-only
+
+# A step has no payload, but the host may keep its request open and send this: the guest stops the script, and
+# still answers. A reset stops it as well, but then there is no answer to say how far it came.
+WITHDRAW = b"!"
 
 # --- hello -----------------------------------------------------------------------------------------------
 _MAGIC = b"\xffDESKBOX/%d " % VERSION
@@ -93,7 +97,7 @@ MAX_HEAD = 16 * 1024 * 1024
 
 
 def encode_head(head: dict[str, Any]) -> bytes:
-    data = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
+    data = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     return _LENGTH.pack(len(data)) + data
 
 

@@ -42,10 +42,15 @@ class Call:
         self._stream = stream
         self._incoming: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._withdrawn = threading.Event()
         self._answered = False
 
     def cancelled(self) -> bool:
         return self._stop.is_set()
+
+    def withdrawn(self) -> bool:
+        """Whether to stop a call that takes no payload: the host sent some, or reset it."""
+        return self._withdrawn.is_set()
 
     def payload(self) -> Iterator[bytes]:
         """The request's payload as it arrives. Raises Disconnected if the host abandons the call."""
@@ -75,10 +80,13 @@ class Call:
 
     # Called by the connection's reader.
     def feed(self, data: bytes | None) -> None:
+        if data is not None:
+            self._withdrawn.set()
         self._incoming.put(data)
 
     def stop(self) -> None:
         self._stop.set()
+        self._withdrawn.set()
         self._incoming.put(None)
 
 

@@ -57,7 +57,7 @@ class Services:
 
     def step(self, call: Call) -> None:
         with _bad_input():
-            result, image = self._desktop.step(protocol.step_from_head(call.head), call.cancelled)
+            result, image = self._desktop.step(protocol.step_from_head(call.head), call.withdrawn)
         call.respond(protocol.to_head(result), image)
 
     def held(self, call: Call) -> None:

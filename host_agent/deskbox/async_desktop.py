@@ -199,6 +199,7 @@ class AsyncDesktop:
                     if (result := output.feed(piece)) is not None:
                         return result
         except CallCancelled:
+            stream.cancel()
             raise Cancelled(calls.EXEC_CANCELLED) from None
         except TimeoutError:
             stream.cancel()

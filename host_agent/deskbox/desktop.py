@@ -252,6 +252,7 @@ class Desktop:
                 if (result := output.feed(piece)) is not None:
                     return result
         except CallCancelled:
+            stream.cancel()
             raise Cancelled(calls.EXEC_CANCELLED) from None
         except TimeoutError:
             raise Unavailable(calls.EXEC_LOST) from None

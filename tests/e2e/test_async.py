@@ -80,6 +80,11 @@ async def test_a_cancelled_task_holds_nothing(desktop: AsyncDesktop) -> None:
     with pytest.raises(Cancelled):
         await desktop.step("sleep 20", cancelled=lambda: time.monotonic() > cancel_at)
     assert time.monotonic() - cancel_at < 5
+    text = "".join(map(chr, range(0x4E00, 0x8000)))
+    cancel_at = time.monotonic() + 0.8
+    with pytest.raises(Cancelled) as caught:
+        await desktop.type_text(text, cancelled=lambda: time.monotonic() > cancel_at)
+    assert 0 < caught.value.data["characters"] < len(text)
     # The event loop goes on while the guest works.
     ticks = 0
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deskbox.errors import ImageTooLarge, Interrupted, Refused, Unavailable
+from deskbox.errors import Cancelled, ImageTooLarge, Interrupted, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel
 from deskbox.rpc.channel import CallCancelled, Channel
 from deskbox.rpc.outcome import Disconnected
@@ -59,6 +59,11 @@ class Guest:
         self.stopped.set()
         raise Fault("interrupted", "stopped", {"cancelled": True})
 
+    def obey(self, call: Call) -> None:
+        while not call.withdrawn():
+            time.sleep(0.005)
+        raise Fault("interrupted", "stopped", {"cancelled": True, "characters": 3})
+
     def serve(self, sock: socket.socket) -> None:
         scanner = protocol.HelloScanner("host")
         found = None
@@ -74,6 +79,8 @@ class Guest:
             "/exceed": self.exceed,
             "/crash": self.crash,
             "/hang": self.hang,
+            "/obey": self.obey,
+            "/blink": lambda call: call.respond({}),
         }
         Connection(sock, handlers, ThreadPoolExecutor(8)).serve(found[1])
 
@@ -158,10 +165,27 @@ def test_faults_become_the_errors_they_name(channel: Channel) -> None:
         channel.call("/nothing", timeout=5)
 
 
-def test_cancelled_stops_the_guest(channel: Channel, guest: Guest) -> None:
+def test_a_cancelled_call_says_how_far_it_came(channel: Channel) -> None:
+    began = time.monotonic()
+    with pytest.raises(Cancelled, match="stopped") as caught:
+        channel.call("/obey", timeout=5, cancelled=lambda: time.monotonic() > began + 0.1)
+    assert caught.value.data["characters"] == 3
+    assert channel.call("/echo", timeout=5)[0] == {"head": {}}
+
+
+def test_a_call_that_could_have_been_cancelled_leaves_nothing_open(channel: Channel) -> None:
+    for _ in range(600):  # more than may be open at once
+        assert channel.call("/echo", timeout=5)[0] == {"head": {}}
+        assert channel.call("/blink", timeout=5, cancelled=lambda: False)[0] == {}
+
+
+def test_a_guest_that_does_not_heed_a_cancelled_call_is_not_waited_for(
+    channel: Channel, guest: Guest
+) -> None:
     began = time.monotonic()
     with pytest.raises(CallCancelled):
         channel.call("/hang", timeout=5, cancelled=lambda: time.monotonic() > began + 0.1)
+    assert time.monotonic() < began + 2
     assert guest.stopped.wait(1)
     assert channel.call("/echo", timeout=5)[0] == {"head": {}}
 
@@ -214,6 +238,16 @@ async def test_async_calls(ends: tuple[socket.socket, socket.socket], guest: Gue
     assert (await channel.call("/blob", timeout=10))[1] == BLOB
     with pytest.raises(Refused, match="not that"):
         await channel.call("/refuse", timeout=5)
+    began = time.monotonic()
+    with pytest.raises(Cancelled, match="stopped") as caught:
+        await channel.call("/obey", timeout=5, cancelled=lambda: time.monotonic() > began + 0.1)
+    assert caught.value.data["characters"] == 3
+    with pytest.raises(CallCancelled):
+        await channel.call("/hang", timeout=5, cancelled=lambda: True)
+    assert await asyncio.to_thread(guest.stopped.wait, 1)
+    guest.stopped.clear()
+    for _ in range(300):
+        assert (await channel.call("/blink", timeout=5, cancelled=lambda: False))[0] == {}
     task = asyncio.create_task(channel.call("/hang", timeout=5))
     await asyncio.sleep(0.05)
     task.cancel()

@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
-from deskbox.rpc.channel import BACKLOG, HELLO_TIMEOUT, POLL, CallCancelled, Cancelled
+from deskbox.rpc.channel import BACKLOG, HELLO_TIMEOUT, POLL, WITHDRAW_S, CallCancelled, Cancelled
 from deskbox.rpc.outcome import Disconnected, check_head, timed_out
 from deskbox_guest import protocol, wire
 
@@ -65,12 +65,20 @@ class AsyncStream:
         self._channel.endpoint.reset(self._number)
         self._channel.flush()
 
+    async def withdraw(self) -> None:
+        """Ask the guest to stop; see `channel.Stream.withdraw`."""
+        try:
+            with contextlib.suppress(TimeoutError, Disconnected):
+                await self.send(protocol.WITHDRAW)
+                await self.head(timeout=WITHDRAW_S)
+        finally:
+            self.cancel()
+
     async def _next(self, timeout: float | None, cancelled: Cancelled | None) -> wire.Event:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             if cancelled is not None and cancelled():
-                self.cancel()
                 raise CallCancelled
             left = None if deadline is None else deadline - loop.time()
             if left is not None and left <= 0:
@@ -150,10 +158,15 @@ class AsyncChannel:
         cancelled: Cancelled | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         """One request, one answer; see `channel.Channel.call`."""
-        stream = self.open(path, head or {}, payload)
+        stream = self.open(path, head or {}, payload, end=cancelled is None)
         try:
-            result = await stream.head(timeout=timeout, cancelled=cancelled)
+            try:
+                result = await stream.head(timeout=timeout, cancelled=cancelled)
+            except CallCancelled:
+                await stream.withdraw()
+                raise
             pieces = [piece async for piece in stream.payload(timeout=timeout, cancelled=cancelled)]
+            stream.end()
             return result, b"".join(pieces)
         except TimeoutError:
             raise timed_out(path, timeout) from None

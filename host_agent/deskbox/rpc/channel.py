@@ -18,6 +18,9 @@ from deskbox_guest.outbox import Outbox
 HELLO_TIMEOUT = 10.0
 # How often a waiting call looks at its caller's `cancelled`.
 POLL = 0.02
+# How long a guest that was asked to stop may take to say how far it came. It takes 100 ms at most unless it
+# is very busy, and whoever abandoned the call at once would wait as long for it to let go of the keys.
+WITHDRAW_S = 1.0
 # Payload that waits for the guest beyond this blocks the sender.
 BACKLOG = 4 * 1024 * 1024
 
@@ -25,7 +28,7 @@ Cancelled = Callable[[], bool]
 
 
 class CallCancelled(Exception):
-    """The caller's `cancelled` said stop; the guest has been told."""
+    """The caller's `cancelled` said stop; the call has been abandoned."""
 
 
 class Stream:
@@ -66,11 +69,22 @@ class Stream:
         """Abandon the call: the guest stops what it does for it."""
         self._channel._reset(self._number)
 
+    def withdraw(self) -> None:
+        """Ask the guest to stop, and raise its fault, which tells how far it came, if that comes soon.
+
+        The call is abandoned then, so do not withdraw one whose answer has begun.
+        """
+        try:
+            with contextlib.suppress(TimeoutError, Disconnected):
+                self.send(protocol.WITHDRAW)
+                self.head(timeout=WITHDRAW_S)
+        finally:
+            self.cancel()
+
     def _next(self, timeout: float | None, cancelled: Cancelled | None) -> wire.Event:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if cancelled is not None and cancelled():
-                self.cancel()
                 raise CallCancelled
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -127,11 +141,20 @@ class Channel:
         timeout: float,
         cancelled: Cancelled | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """One request, one answer: its head and whole payload. Raises as `Stream.head` does."""
-        stream = self.open(path, head or {}, payload)
+        """One request, one answer: its head and whole payload. Raises as `Stream.head` does.
+
+        With `cancelled`, the request has no payload and is one that can be withdrawn.
+        """
+        stream = self.open(path, head or {}, payload, end=cancelled is None)
         try:
-            result = stream.head(timeout=timeout, cancelled=cancelled)
-            return result, b"".join(stream.payload(timeout=timeout, cancelled=cancelled))
+            try:
+                result = stream.head(timeout=timeout, cancelled=cancelled)
+            except CallCancelled:
+                stream.withdraw()
+                raise
+            answer = result, b"".join(stream.payload(timeout=timeout, cancelled=cancelled))
+            stream.end()
+            return answer
         except TimeoutError:
             raise timed_out(path, timeout) from None
         except BaseException:
@@ -189,7 +212,8 @@ class Channel:
     def _end(self, number: int) -> None:
         with self._lock:
             self._endpoint.end(number)
-        self._flush()
+        with contextlib.suppress(Disconnected):  # whoever waits for the answer hears of it
+            self._flush()
 
     def _consumed(self, number: int, count: int) -> None:
         with self._lock:
