@@ -4,7 +4,7 @@ DESKBOX := .venv/bin/deskbox
 TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2
 
 .DEFAULT_GOAL := help
-.PHONY: up down test conformance-external drill view image check help
+.PHONY: up down test soak conformance-external drill view image check help
 
 up: .venv/ready  ## Set up what is missing and start the desktop (NAME= BACKEND= SIZE=WxH URL=)
 	@$(DESKBOX) up --setup $(NAME:%=--name %) $(BACKEND:%=--backend %) $(SIZE:%=--size %) $(if $(URL),--url '$(URL)')
@@ -28,6 +28,10 @@ test: .venv/ready .venv/ready-for-tests  ## Run all tests (ARGS= for pytest)
 conformance-external: build/autoharness/ready  ## Let an independent harness judge the input (ARGS= for it)
 	@$(DESKBOX) image --setup
 	@PYTHONPATH=build/autoharness .venv/bin/python -m tests.conformance.external $(ARGS)
+
+soak: .venv/ready  ## Type random text into many applications and compare what arrived (SEED= CHARS=)
+	@$(DESKBOX) image --setup
+	@.venv/bin/python -m tests.soak.soak $(SEED:%=--seed %) $(CHARS:%=--chars %)
 
 check: .venv/ready  ## Check style, format and types
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy

@@ -14,7 +14,7 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled
 from deskbox_guest.protocol import Window
 
-WITNESS = Path(__file__).parent.parent / "witness" / "witness_tk.py"
+WITNESS = Path(__file__).parent.parent / "witness"
 
 
 @dataclass
@@ -78,17 +78,17 @@ def editor(desktop: Desktop) -> Iterator[App]:
 
 @contextmanager
 def terminal(desktop: Desktop) -> Iterator[App]:
-    """xterm: knows no ping. `cat` in it gets each line at its end."""
-    argv = ["xterm", "-geometry", "70x14+640+420", "-e", "sh", "-c", "cat > typed.log"]
+    """xterm: knows no ping. A program in it logs each byte that a key makes."""
+    desktop.write_file("witness_tty.py", (WITNESS / "witness_tty.py").read_bytes())
+    desktop.write_file("tty.log", b"")
+    argv = ["xterm", "-geometry", "70x14+640+420", "-e", "python3", "witness_tty.py", "tty.log"]
     with running(desktop, argv, "XTerm") as window:
-        start = 0
 
         def clear() -> None:
-            nonlocal start
-            start = len(desktop.read_file("typed.log"))
+            _empty(desktop, "tty.log")
 
         def read() -> str:
-            return desktop.read_file("typed.log")[start:].decode(errors="replace")
+            return desktop.read_file("tty.log").decode(errors="replace").replace("\r", "\n")
 
         yield App(desktop, window, clear, read)
 
@@ -96,13 +96,33 @@ def terminal(desktop: Desktop) -> Iterator[App]:
 @contextmanager
 def tk(desktop: Desktop) -> Iterator[App]:
     """Tk: knows no ping either, and hands the focus about inside its window."""
-    desktop.write_file("witness_tk.py", WITNESS.read_bytes())
+    desktop.write_file("witness_tk.py", (WITNESS / "witness_tk.py").read_bytes())
     with running(desktop, ["python3", "witness_tk.py", "tk.log", "500x300+740+420"], "Tk") as window:
 
         def clear() -> None:
             desktop.step("key ctrl+slash Delete")
+            _empty(desktop, "tk.log")
 
         yield App(desktop, window, clear, lambda: _last_content(desktop.read_file("tk.log")))
+
+
+@contextmanager
+def qt(desktop: Desktop) -> Iterator[App]:
+    """Qt 5, on a desktop that has its package."""
+    desktop.write_file("witness_qt.py", (WITNESS / "witness_qt.py").read_bytes())
+    argv = ["python3", "witness_qt.py", "qt.log", "500x300+740+420"]
+    with running(desktop, argv, "witness_qt.py") as window:
+
+        def clear() -> None:
+            desktop.step("key ctrl+a Delete")
+            _empty(desktop, "qt.log")
+
+        yield App(desktop, window, clear, lambda: _last_content(desktop.read_file("qt.log")))
+
+
+def _empty(desktop: Desktop, log: str) -> None:
+    """What is logged from now on is all that a witness has to tell."""
+    assert desktop.exec(["truncate", "--size=0", log]).exit_code == 0
 
 
 def _last_content(log: bytes) -> str:

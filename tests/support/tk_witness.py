@@ -64,7 +64,7 @@ def tk_witness(desktop: Desktop, geometry: str = "500x400+100+100") -> Iterator[
 
     Its upper part is a field of text, the lower 150 pixels are an empty canvas.
     """
-    desktop.write_file("witness_tk.py", WITNESS.read_bytes())
+    desktop.write_file("witness_tk.py", (WITNESS / "witness_tk.py").read_bytes())
     with running(desktop, ["python3", "witness_tk.py", LOG, geometry], "Tk") as window:
         yield TkWitness(desktop, window)
 

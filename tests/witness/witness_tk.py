@@ -2,7 +2,8 @@
 
     python3 witness_tk.py LOG [WIDTHxHEIGHT+X+Y]
 
-LOG gets one JSON object a line: events, and after each change {"type": "content", "text": …}.
+LOG gets one JSON object a line: events, and after each change {"type": "content", "text": …}. It may be
+emptied meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ KINDS = {
 class Witness:
     def __init__(self, path: str, geometry: str) -> None:
         # Open for as long as the window is.
-        self._log = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._log = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._log.truncate(0)
         self._root = tkinter.Tk()
         self._root.title("Tk witness")
         self._root.geometry(geometry)
