@@ -31,7 +31,7 @@ def firefox(field: str, desktop: Desktop) -> Iterator[App]:
             desktop,
             window,
             clear=lambda: page.clear(focus=field),
-            read=lambda: str(page.log()[1].get(field, "")),
+            read=lambda: str(page.state().get(field, "")),
         )
 
 

@@ -51,6 +51,10 @@ class WebWitness:
         answer = self._ask("/log")
         return answer["events"], answer["state"]
 
+    def state(self) -> dict[str, Any]:
+        """The page's state; `log` has too many events for one answer behind a long text."""
+        return self._ask("/state")
+
     def until(
         self, condition: Callable[[list[Event], dict[str, Any]], bool], timeout: float = 5.0
     ) -> list[Event]:

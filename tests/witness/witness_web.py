@@ -2,6 +2,7 @@
 
 GET  /        the page
 GET  /log     {"events": [...], "state": {...}}: every event since the last clear, and the page as it is
+GET  /state   only the page as it is
 POST /clear   forget the events, and let the page obey {"focus": id, "clear": true, "scroll": [x, y]}; answers
               once it has
 """
@@ -69,6 +70,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/log":
             self._answer(200, json.dumps(LOG.read()).encode(), "application/json")
+        elif self.path == "/state":
+            self._answer(200, json.dumps(LOG.read()["state"]).encode(), "application/json")
         elif self.path.startswith("/orders?after="):
             order = LOG.next_order(int(self.path.rpartition("=")[2]))
             self._answer(200, json.dumps(order).encode(), "application/json")
