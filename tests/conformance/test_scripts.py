@@ -71,7 +71,6 @@ def test_alt_and_mouse_belong_to_the_application(desktop: Desktop, witness: TkWi
     assert witness.window in desktop.windows()  # it has not been moved
 
 
-@pytest.mark.engines("xtest")
 def test_keys_that_the_layout_lacks(desktop: Desktop, witness: TkWitness) -> None:
     desktop.step(
         f"mousemove {witness.window.x + 50} {witness.window.y + 50} click 1\nkey eacute U4E2D U1F600 a"
@@ -93,10 +92,9 @@ def test_keys_and_buttons_stay_down_over_scripts(desktop: Desktop, witness: TkWi
 
 def test_whatever_is_down_is_known_and_released(desktop: Desktop) -> None:
     """Buttons 8 and 9 too, of which the core protocol knows nothing; and a key on a spare keycode."""
-    key = "eacute" if desktop.engine == "xtest" else "e"
-    desktop.step(f"mousemove {PLACE} keydown super keydown {key} mousedown 1 mousedown 8 mousedown 9")
+    desktop.step(f"mousemove {PLACE} keydown super keydown eacute mousedown 1 mousedown 8 mousedown 9")
     held = desktop.held_inputs()
-    assert set(held.keys) == {"Super_L", key}
+    assert set(held.keys) == {"Super_L", "eacute"}
     assert held.buttons == (1, 8, 9)
     assert desktop.release_inputs() == held
     assert not desktop.held_inputs()
@@ -129,7 +127,7 @@ def test_a_mistake_in_the_last_command_means_no_effect_at_all(desktop: Desktop, 
 
 
 def test_the_middle_button_pastes_what_is_selected(desktop: Desktop) -> None:
-    text = "pasted ß" if desktop.engine == "xtest" else "pasted"
+    text = "pasted ß"
     with editor(desktop) as source, tk(desktop) as target:
         desktop.step(source.click)
         desktop.type_text(text)

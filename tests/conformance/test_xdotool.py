@@ -12,7 +12,7 @@ from tests.support.apps import editor
 from tests.support.tk_witness import TkWitness, eventually, presses, tk_witness
 
 from deskbox.desktop import Desktop
-from deskbox.errors import Cancelled, Interrupted, InvalidInput
+from deskbox.errors import Cancelled, Interrupted
 from deskbox_guest.protocol import Held
 
 pytestmark = pytest.mark.engines("xdotool")
@@ -46,29 +46,6 @@ def witness(desktop: Desktop) -> Iterator[TkWitness]:
 
 def processes(desktop: Desktop) -> list[str]:
     return desktop.exec(["pgrep", "-x", "xdotool"]).stdout.decode().split()
-
-
-@pytest.mark.parametrize(
-    ("script", "names"),
-    [
-        ("type -- 'naïve'", "'ï' (idiaeresis)"),
-        ("type -- 'a 日'", "'日' (U65E5)"),
-        ("key a ctrl+eacute", "'é' (eacute)"),
-        ("key KP_0", "'KP_0'"),
-        ("keydown F13", "'F13'"),
-        ("keyup EuroSign", "'EuroSign'"),
-    ],
-)
-def test_what_the_layout_lacks_is_refused_before_anything_is_pressed(
-    desktop: Desktop, witness: TkWitness, script: str, names: str
-) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        desktop.step(f"mousemove 300 450 click 1 keydown shift keyup shift\n{script}")
-    assert f"can't press {names}, which the keyboard layout has neither plain nor with Shift" in str(
-        caught.value
-    )
-    assert "the xtest engine can" in str(caught.value)
-    assert presses(witness.events()) == []
 
 
 def test_each_event_is_xdotools_own(desktop: Desktop, witness: TkWitness) -> None:

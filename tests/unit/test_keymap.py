@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from deskbox_guest.x11.keymap import (
     Layout,
     Stroke,
-    describe,
     keysym_of,
     keysym_of_character,
     may_move_focus,
@@ -139,12 +138,3 @@ def test_facts_about_modifiers() -> None:
     assert layout().shift == 8
     assert layout().num_lock_mask == 1 << 4
     assert layout().modifier_keycodes == {8, 9, 15}
-
-
-def test_keys_are_described_by_their_character_and_their_name() -> None:
-    names = ["a", "eacute", "U65E5", "F13", "EuroSign", "Return", "nobreakspace"]
-    keysyms = [keysym for name in names if (keysym := keysym_of(name))]
-    assert [describe(keysym) for keysym in keysyms] == [
-        *("'a'", "'é' (eacute)", "'日' (U65E5)", "'F13'", "'EuroSign'", "'Return'"),
-        r"'\xa0' (nobreakspace)",
-    ]

@@ -82,14 +82,6 @@ def name_of(keysym: int) -> str:
     return _names_by_keysym().get(keysym, f"0x{keysym:x}")
 
 
-def describe(keysym: int) -> str:
-    """For people: the character that it types, if it does, and the name by which a script can press it."""
-    code = keysym & 0xFFFFFF if keysym & 0xFF000000 == 0x01000000 else keysym
-    character = chr(code) if keysym < 0x100 or code != keysym else ""
-    name = name_of(keysym)
-    return f"{character!r} ({name})" if character not in ("", name) else repr(name)
-
-
 def may_move_focus(keysym: int) -> bool:
     """Whether pressing it may hand the keyboard to another window or field: a shortcut, Tab, Return, F6."""
     named = any(keysym == _names()[name] for name in _DIALOG_KEYS)

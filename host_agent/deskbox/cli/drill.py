@@ -49,16 +49,10 @@ def drill(
 
     from deskbox.cli.run import StepPrinter
     from deskbox.drill.drill import run_drill
-    from deskbox.errors import Refused
 
     started = time.monotonic()
     console = Console(stderr=as_json, highlight=False)
     with interruptible() as cancelled, _desktop(name) as desktop:
-        if desktop.engine == "xdotool":
-            raise Refused(
-                f"the drill types texts that the engine of {desktop.name!r}, xdotool, refuses to type: "
-                "use a desktop with the engine xtest"
-            )
         console.print(
             f"Desktop {desktop.name} is ready after {time.monotonic() - started:.1f} s.", markup=False
         )
