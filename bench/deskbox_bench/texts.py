@@ -1,0 +1,28 @@
+"""What is typed: the same text each time."""
+
+from __future__ import annotations
+
+import random
+
+# A word in six scripts or so, the way names, addresses and quotes come in work on the web.
+_ASCII = "The quick brown fox jumps over a lazy dog; {x: [1, 2, 3]} != 'y' & \"z\" #42 $9.99 50% ~/a_b|c".split()
+_OTHERS = (
+    "Zażółć gęślą jaźń Füße Größe naïve façade Ελλάδα καλημέρα Привет Київ עברית العربية "
+    "日本語 テキスト 美国 降息 新闻 한국어 서울 €5 “quoted” – … ½ ✓ → 🙂"
+).split()
+
+
+def ascii_text(length: int) -> str:
+    return _text(length, _ASCII)
+
+
+def mixed_text(length: int) -> str:
+    return _text(length, _ASCII + 2 * _OTHERS)
+
+
+def _text(length: int, words: list[str]) -> str:
+    source = random.Random(length)
+    text = ""
+    while len(text) < length:
+        text += source.choice(words) + " "
+    return text[:length]
