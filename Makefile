@@ -4,7 +4,7 @@ DESKBOX := .venv/bin/deskbox
 TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2
 
 .DEFAULT_GOAL := help
-.PHONY: up down test soak conformance-external drill view image check help
+.PHONY: up down test soak conformance-external drill bench view image check help
 
 up: .venv/ready  ## Set up what is missing and start the desktop (NAME= BACKEND= SIZE=WxH URL=)
 	@$(DESKBOX) up --setup $(NAME:%=--name %) $(BACKEND:%=--backend %) $(SIZE:%=--size %) $(if $(URL),--url '$(URL)')
@@ -17,6 +17,9 @@ view: .venv/ready  ## Print an address at which a browser shows the desktop (NAM
 
 drill: .venv/ready  ## Do a real job on a fresh desktop, and prove it, without a model
 	@$(DESKBOX) drill
+
+bench: .venv/ready  ## Measure it beside others, in ten minutes (ARGS= for the bench; DOCS=1 renews the documents)
+	@$(DESKBOX) bench $(if $(DOCS),--docs docs) $(ARGS)
 
 image: .venv/ready  ## Build the guest's image
 	@$(DESKBOX) image

@@ -60,7 +60,7 @@ def run(
     rounds: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Measure these works on a fresh desktop. `rounds` is how many turns everybody has, instead of the usual."""
+    """Measure these works on a fresh desktop. `rounds` is how many turns all have, instead of the usual."""
     started = time.monotonic()
     results: list[Result] = []
     with set_up(progress) as stage:

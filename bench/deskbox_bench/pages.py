@@ -1,4 +1,4 @@
-"""The two pages that are acted on, as the bench sees them from outside: by pictures, and by what they report."""
+"""The two pages that are acted on, seen from outside: by pictures, and by what they report."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ClickPage:
         }
         self._offsets = cycle(_OFFSETS)
         self._number = 0
-        left, top, width, height = report["squares"][0]
+        left, top, _, height = report["squares"][0]
         last = report["squares"][-1]
         self._region = (left, top, last[0] + last[2] - left, height)
 

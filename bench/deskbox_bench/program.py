@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import docker
 from docker.utils.socket import frames_iter
@@ -34,7 +35,12 @@ class Program:
     """`runner.py` in the guest with one of the modules beside it."""
 
     def __init__(
-        self, client: docker.DockerClient, guest_id: str, folder: str, module: str, environment: dict[str, str]
+        self,
+        client: docker.DockerClient,
+        guest_id: str,
+        folder: str,
+        module: str,
+        environment: dict[str, str],
     ) -> None:
         self._module = module
         created = client.api.exec_create(
@@ -45,7 +51,7 @@ class Program:
             workdir=folder,
         )
         self._response = client.api.exec_start(created["Id"], socket=True)
-        self._socket = self._response._sock
+        self._socket: socket.socket = cast(Any, self._response)._sock
         self._socket.settimeout(TIMEOUT_S)
         self._lines = self._read()
         next(self._lines)  # it is there
@@ -70,7 +76,7 @@ class Program:
 
     def _read(self) -> Iterator[dict[str, Any]]:
         waiting, said = b"", b""
-        for kind, data in frames_iter(self._response, tty=False):
+        for kind, data in frames_iter(self._response, tty=False):  # type: ignore[no-untyped-call]
             if kind != _STDOUT:
                 said = (said + data)[-4000:]
                 continue

@@ -1,4 +1,4 @@
-"""Whose turn it is: all subjects of a work take turns, so that what disturbs the machine disturbs them all."""
+"""Whose turn it is: subjects take turns, so that what disturbs the machine disturbs them all."""
 
 from __future__ import annotations
 

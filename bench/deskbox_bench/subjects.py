@@ -140,5 +140,6 @@ class DockerExec:
         return self._exec("import", "-window", "root", "png:-")
 
     def _exec(self, *argv: str) -> bytes:
-        done = self._container.exec_run(argv, stderr=False, environment=self._environment)
-        return bytes(done.output or b"")
+        done = self._container.exec_run(list(argv), stderr=False, environment=self._environment)
+        assert isinstance(done.output, bytes), "it was not asked to stream"
+        return done.output

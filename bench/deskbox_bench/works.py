@@ -55,7 +55,6 @@ class Work:
     quick: Rounds
 
     def run(self, stage: Stage, rounds: Rounds, on_round: OnRound) -> list[Result]:
-        """Raises nothing for a subject that is wrong or stale: that is a result."""
         return self.measure(self.name, stage, rounds, on_round)
 
 
@@ -170,12 +169,12 @@ def _settling(name: str, stage: Stage, rounds: Rounds, on_round: OnRound) -> lis
             yield Measured(f"{name} {pad}", subject, Sample(ms, page.shown(image) != click.number))
 
     turns = [
-        *(
-            Turn(rounds[subject], partial(policy, pad, subject, settle))
-            for pad in PADS
-            for subject, settle in POLICIES.items()
-        ),
-        *(Turn(rounds["sleep"], partial(sleeps, pad)) for pad in PADS if "sleep" in rounds),
+        Turn(count, take)
+        for pad, count in rounds.items()
+        for take in (
+            *(partial(policy, pad, subject, settle) for subject, settle in POLICIES.items()),
+            partial(sleeps, pad),
+        )
     ]
     return results(rotate(turns, SECONDS, on_round))
 
@@ -208,7 +207,7 @@ def _frame_work(name: str, title: str, pad: str, rounds: Rounds, *, true: bool) 
     def act(subject: Subject, click: Click, page: ClickPage) -> Done:
         return subject.true_frame(click, page) if true else subject.click_frame(click)
 
-    return Work(name, title, partial(_frames, pad=pad, act=act), rounds, _each(2, *rounds))
+    return Work(name, title, partial(_frames, pad=pad, act=act), rounds, _each(1, *rounds))
 
 
 def _text_work(name: str, title: str, text: str, rounds: Rounds, *quick: str) -> Work:
@@ -221,14 +220,14 @@ WORKS: tuple[Work, ...] = (
         "Screenshot",
         _screenshots,
         _each(40, "deskbox", "limit", *_PEERS),
-        _each(3, "deskbox", "limit", *_PEERS),
+        _each(2, "deskbox", "limit", *_PEERS),
     ),
     Work(
         "click",
         "Click",
         _clicks,
         _each(40, "deskbox", "limit", "limit+hold", *_PEERS),
-        _each(3, "deskbox", "limit", "limit+hold", *_PEERS),
+        _each(2, "deskbox", "limit", "limit+hold", *_PEERS),
     ),
     _frame_work(
         "click+frame",
@@ -257,12 +256,12 @@ WORKS: tuple[Work, ...] = (
         ascii_text(100),
         _each(10, "deskbox", "limit") | _each(3, *_PEERS),
     ),
-    # A thousand characters take some peers half a minute.
+    # A thousand characters take some peers a quarter of a minute.
     _text_work(
         "type-ascii-1000",
         "1,000 characters of ASCII",
         ascii_text(1000),
-        _each(10, "deskbox", "limit") | _each(1, *_PEERS),
+        _each(10, "deskbox", "limit") | _each(2, *_PEERS),
         "deskbox",
         "limit",
     ),
@@ -277,15 +276,15 @@ WORKS: tuple[Work, ...] = (
         "type-mixed-1000",
         "1,000 characters of many scripts",
         mixed_text(1000),
-        _each(10, "deskbox") | _each(1, *_PEERS),
+        _each(10, "deskbox") | _each(2, *_PEERS),
         "deskbox",
     ),
     Work(
         "settle",
         "When to take the picture",
         _settling,
-        _each(4, *POLICIES, "sleep"),
-        _each(1, *POLICIES),
+        _each(4, *PADS),
+        _each(1, "timer-30", "timer-150", "answer-200", "nothing"),
     ),
     Work("agent", "The agent at rest", _agent, {"deskbox": 5}, {"deskbox": 1}),
 )

@@ -10,7 +10,7 @@ import time
 
 import mss
 from PIL import Image
-from Xlib import X, XK, display
+from Xlib import XK, X, display
 from Xlib.ext import xtest
 
 from deskbox_guest.x11 import png

@@ -1,4 +1,4 @@
-"""pyautogui as it is out of the box: it pauses for 0.1 s after each call, and takes screenshots with scrot."""
+"""pyautogui as it is out of the box: it pauses 0.1 s after each call, and lets scrot take screenshots."""
 
 from __future__ import annotations
 

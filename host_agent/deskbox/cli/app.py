@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from deskbox import errors
-from deskbox.cli import act, doctor, drill, lifecycle, look, output, run, transfer
+from deskbox.cli import act, bench, doctor, drill, lifecycle, look, output, run, transfer
 
 
 class DeskboxGroup(TyperGroup):
@@ -123,6 +123,7 @@ app.command(rich_help_panel=_FILES)(transfer.cp)
 app.command(rich_help_panel=_MODEL)(drill.drill)
 app.command(rich_help_panel=_MODEL)(run.run)
 app.command(rich_help_panel=_HELP)(doctor.doctor)
+app.command(rich_help_panel=_HELP)(bench.bench)
 
 
 def main() -> None:

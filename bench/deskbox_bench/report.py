@@ -1,0 +1,122 @@
+"""A report as tables: for the terminal, and as Markdown for the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deskbox_bench.bench import Report
+from deskbox_bench.statistics import Result
+from deskbox_bench.works import WORKS
+
+SETTLE = "settle "  # before the pad, in the name of a work
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Result], str | None]], ...] = (
+    ("p50", lambda result: time(result.p50_ms)),
+    ("p95", lambda result: time(result.p95_ms)),
+    ("stale", lambda result: None if result.stale is None else f"{result.stale} of {result.n}"),
+    ("wrong characters", lambda result: _wrong(result)),
+    ("a second", lambda result: _number(result.chars_per_s)),
+    ("KB a picture", lambda result: _number(result.bytes_per_frame, per=1000)),
+    ("guest CPU", lambda result: None if result.cpu_ms_per_step is None else time(result.cpu_ms_per_step)),
+    ("turns", lambda result: str(result.n)),
+)
+
+
+def tables(report: Report) -> list[Table]:
+    """One for each work that was done, and the targets."""
+    return [*_works(report.results), *_settling(report.results), *_agent(report.results), _targets(report)]
+
+
+def markdown(table: Table) -> str:
+    """With numbers to the right."""
+    head = [list(table.columns), ["---", *["---:"] * (len(table.columns) - 1)]]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [*head, *map(list, table.rows)]) + "\n"
+
+
+def machine(report: Report) -> str:
+    """The facts as one Markdown list."""
+    return "".join(f"- {name}: {value}\n" for name, value in report.machine.items())
+
+
+def time(ms: float) -> str:
+    if ms < 10:
+        return f"{ms:.1f} ms"
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.2f} s"
+
+
+def subjects_of(results: Sequence[Result], work: str) -> list[Result]:
+    return [result for result in results if result.work == work]
+
+
+def pads_of(results: Sequence[Result]) -> list[str]:
+    """The pads of the work `settle` that there are results for."""
+    names = (result.work.removeprefix(SETTLE) for result in results if result.work.startswith(SETTLE))
+    return list(dict.fromkeys(names))
+
+
+def _works(results: Sequence[Result]) -> Iterator[Table]:
+    for work in WORKS:
+        found = [result for result in subjects_of(results, work.name) if result.memory_mb is None]
+        if found:
+            shown = [
+                (name, show) for name, show in _COLUMNS if any(show(result) is not None for result in found)
+            ]
+            rows = [(result.subject, *(show(result) or "" for _, show in shown)) for result in found]
+            yield Table(work.name, work.title, ("", *(name for name, _ in shown)), rows)
+
+
+def _settling(results: Sequence[Result]) -> Iterator[Table]:
+    pads = pads_of(results)
+    if pads:
+        policies = [result.subject for result in subjects_of(results, SETTLE + pads[0])]
+        rows = []
+        for pad in pads:
+            found = {result.subject: result for result in subjects_of(results, SETTLE + pad)}
+            rows.append((pad, *(_stale_and_cost(found[policy]) for policy in policies)))
+        title = "When to take the picture: how many are stale, and how long it takes (p50)"
+        yield Table(SETTLE.strip(), title, ("", *policies), rows)
+
+
+def _stale_and_cost(result: Result) -> str:
+    return f"{result.stale}/{result.n}  {time(result.p50_ms)}"
+
+
+def _agent(results: Sequence[Result]) -> Iterator[Table]:
+    rows = [
+        (f"{result.cpu_percent:.1f} % of a processor", f"{result.memory_mb:.0f} MB")
+        for result in results
+        if result.memory_mb is not None
+    ]
+    if rows:
+        yield Table("agent", "The agent at rest", ("CPU", "memory"), rows)
+
+
+def _targets(report: Report) -> Table:
+    rows = [
+        (
+            target.what,
+            f"{target.value:,.3g}" if target.value < 1000 else f"{target.value:,.0f}",
+            f"{'at least' if target.at_least else 'at most'} {target.bound:,g}",
+            "met" if target.met else "missed",
+        )
+        for target in report.targets
+    ]
+    return Table("targets", "Targets", ("", "is", "must be", ""), rows)
+
+
+def _wrong(result: Result) -> str | None:
+    return None if result.wrong_chars is None else f"{result.wrong_chars:,} of {result.chars:,}"
+
+
+def _number(value: float | None, per: int = 1) -> str | None:
+    return None if value is None else f"{value / per:,.0f}"
