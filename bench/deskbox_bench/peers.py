@@ -48,8 +48,8 @@ def _wheels() -> Path:
             if done.returncode != 0:
                 reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
                 raise DeskboxError(
-                    "pyautogui and pynput, which the bench compares with, could not be fetched "
-                    f"(`deskbox bench --subject` leaves them out): {reason}"
+                    "pyautogui and pynput, which the bench compares with, could not be fetched from PyPI "
+                    f"nor made into wheels: {reason}"
                 )
             into.rename(target)
     return target

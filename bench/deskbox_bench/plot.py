@@ -13,6 +13,7 @@ from deskbox_bench.works import WORKS
 
 _INK, _PALE, _GRID = "#1f2933", "#6b7785", "#e4e8ec"
 _OURS, _LIMIT, _PEER, _WRONG = "#1f6feb", "#1f2933", "#9aa7b5", "#c62828"
+_KEY = "bar: p50 · line: p95 · pale: some of it was stale or wrong"
 _FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 
 # Bars. Pixels.
@@ -51,7 +52,7 @@ def bars(results: Sequence[Result]) -> str:
         _text(
             _WIDTH - 20,
             26,
-            "bar: p50 · line: p95 · pale: it was fast, but not true",
+            _KEY,
             fill=_PALE,
             anchor="end",
             size=11,
