@@ -59,6 +59,8 @@ def bench(
     unknown = [name for name in only or () if name not in names]
     if unknown:
         raise typer.BadParameter(f"there is no work {unknown[0]!r}: name one of {', '.join(names)}.")
+    if docs is not None and (quick or only):
+        raise typer.BadParameter("the documents tell of a whole run: leave out --quick and --only.")
     if earlier is not None:
         report = _read(earlier)
     else:
