@@ -14,7 +14,7 @@ from deskbox_bench.stage import Stage
 from deskbox_bench.statistics import Measured, Result, Sample, results, wrong_characters
 from deskbox_bench.subjects import FRAME, Subject, script
 from deskbox_bench.texts import ascii_text, mixed_text
-from deskbox_guest.protocol import Settle
+from deskbox_guest.protocol import POLICIES, Settle
 
 Rounds = Mapping[str, int]
 OnRound = Callable[[int, int], None]
@@ -36,11 +36,6 @@ PADS = (
     "answer-3000",
     "nothing",
 )
-POLICIES: dict[str, Settle | None] = {
-    "none": None,
-    "fast": Settle(quiet=0.1, cap=2.0),
-    "settled": Settle(),
-}
 SLEEPS = {"sleep 0.5 s": 0.5, "sleep 2 s": 2.0}
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from deskbox_bench.works import POLICIES, SLEEPS, WORKS
+from deskbox_bench.works import SLEEPS, WORKS
+from deskbox_guest.protocol import POLICIES
 
 DESKBOX = str(Path(sys.executable).with_name("deskbox"))
 FACTS = {"date", "cpu", "cores", "memory", "kernel", "docker", "python", "xvfb", "firefox-esr", "xdotool"}

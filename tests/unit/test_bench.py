@@ -18,7 +18,8 @@ from deskbox_bench.rotation import Turn, rotate
 from deskbox_bench.statistics import Measured, Result, Sample, percentile, results, wrong_characters
 from deskbox_bench.targets import targets
 from deskbox_bench.texts import ascii_text, mixed_text
-from deskbox_bench.works import PADS, POLICIES, WORKS
+from deskbox_bench.works import PADS, WORKS
+from deskbox_guest.protocol import POLICIES
 
 
 @pytest.mark.parametrize(
