@@ -13,6 +13,8 @@ from deskbox_bench.works import WORKS
 
 _INK, _PALE, _GRID = "#1f2933", "#6b7785", "#e4e8ec"
 _OURS, _LIMIT, _PEER, _WRONG = "#1f6feb", "#1f2933", "#9aa7b5", "#c62828"
+# Words stay readable where a line of the grid runs behind them.
+_HALO = "paint-order='stroke' stroke='#ffffff' stroke-width='3'"
 _KEY = "bar: p50 · line: p95 · pale: some of it was stale or wrong"
 _FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 
@@ -129,8 +131,8 @@ def settling(results: Sequence[Result]) -> str:
         x, y = at(cost, stale)
         colour = _PEER if name.startswith("sleep") else _OURS
         parts.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='6' fill='{colour}'/>")
-        parts.append(_text(x + 11, y - 8, name, weight="bold", size=12))
-        parts.append(_text(x + 11, y + 6, f"{100 * stale:.0f} %, {time(cost)}", fill=_PALE, size=11))
+        parts.append(_text(x + 11, y - 10, name, weight="bold", size=12))
+        parts.append(_text(x + 11, y + 4, f"{100 * stale:.0f} %, {time(cost)}", fill=_PALE, size=11))
     return _svg(_SETTLE_WIDTH, _SETTLE_HEIGHT, parts)
 
 
@@ -170,10 +172,8 @@ def _text(
     size: int = 13,
 ) -> str:
     bold = f" font-weight='{weight}'" if weight else ""
-    return (
-        f"<text x='{x:.1f}' y='{y:.1f}' font-size='{size}' fill='{fill}' text-anchor='{anchor}'{bold}>"
-        f"{escape(words)}</text>"
-    )
+    look = f"font-size='{size}' fill='{fill}' text-anchor='{anchor}'{bold} {_HALO}"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {look}>{escape(words)}</text>"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:

@@ -77,18 +77,19 @@ def _works(results: Sequence[Result]) -> Iterator[Table]:
 
 def _settling(results: Sequence[Result]) -> Iterator[Table]:
     pads = pads_of(results)
-    if pads:
-        policies = [result.subject for result in subjects_of(results, SETTLE + pads[0])]
-        rows = []
-        for pad in pads:
-            found = {result.subject: result for result in subjects_of(results, SETTLE + pad)}
-            rows.append((pad, *(_stale_and_cost(found[policy]) for policy in policies)))
-        title = "When to take the picture: how many are stale, and how long it takes (p50)"
-        yield Table(SETTLE.strip(), title, ("", *policies), rows)
+    if not pads:
+        return
+    found = {(result.work.removeprefix(SETTLE), result.subject): result for result in results}
+    policies = [result.subject for result in subjects_of(results, SETTLE + pads[0])]
+    columns = ("", *policies)
 
+    def rows(show: Callable[[Result], str]) -> list[tuple[str, ...]]:
+        return [(pad, *(show(found[pad, policy]) for policy in policies)) for pad in pads]
 
-def _stale_and_cost(result: Result) -> str:
-    return f"{result.stale}/{result.n}  {time(result.p50_ms)}"
+    stale = rows(lambda result: f"{result.stale} of {result.n}")
+    yield Table("settle-stale", "When to take the picture: how many are stale", columns, stale)
+    cost = rows(lambda result: time(result.p50_ms))
+    yield Table("settle-time", "When to take the picture: from click to picture, p50", columns, cost)
 
 
 def _agent(results: Sequence[Result]) -> Iterator[Table]:

@@ -36,33 +36,30 @@ def _targets(found: dict[tuple[str, str], Result]) -> Iterator[Target]:
         return found[work, subject].p50_ms / found[work, to].p50_ms
 
     if have(("screenshot", "deskbox"), ("screenshot", "limit")):
-        yield Target(
-            "screenshot, as a multiple of the limit's time", ratio("screenshot", "deskbox", "limit"), 2.5
-        )
+        yield Target("screenshot: multiple of the limit", ratio("screenshot", "deskbox", "limit"), 2.5)
     if have(("screenshot", "deskbox"), ("screenshot", "xdotool+scrot")):
         faster = ratio("screenshot", "xdotool+scrot", "deskbox")
-        yield Target("screenshot, how many times as fast as scrot", faster, 5, at_least=True)
+        yield Target("screenshot: times as fast as scrot", faster, 5, at_least=True)
     if have(("click+frame", "deskbox"), ("click+frame", "limit")):
         value = ratio("click+frame", "deskbox", "limit")
-        yield Target("click and picture at once, as a multiple of the limit's time", value, 3)
+        yield Target("click and picture at once: multiple of the limit", value, 3)
     for work, delay, what in (
-        ("true-frame-timer", 150, "a repaint by a timer 150 ms after the click"),
-        ("true-frame-answer", 800, "a repaint after a server's answer that takes 0.8 s"),
+        ("true-frame-timer", 150, "true picture, timer of 150 ms"),
+        ("true-frame-answer", 800, "true picture, answer of 0.8 s"),
     ):
         if have((work, "deskbox")):
             result = found[work, "deskbox"]
-            yield Target(f"true picture of {what}: ms (p50)", result.p50_ms, delay + HORIZON_MS + SLACK_MS)
-            yield Target(f"the same: stale pictures of {result.n}", result.stale or 0, 0)
+            yield Target(f"{what}: p50 in ms", result.p50_ms, delay + HORIZON_MS + SLACK_MS)
+            yield Target(f"{what}: stale of {result.n}", result.stale or 0, 0)
     for work, what, least in (
         ("type-ascii-1000", "ASCII", 2000),
         ("type-mixed-1000", "many scripts", 600),
     ):
         if have((work, "deskbox")):
             result = found[work, "deskbox"]
-            speed = result.chars_per_s or 0
-            yield Target(f"characters a second, {what}", speed, least, at_least=True)
-            yield Target(f"the same: wrong characters of {result.chars}", result.wrong_chars or 0, 0)
+            yield Target(f"{what}: characters a second", result.chars_per_s or 0, least, at_least=True)
+            yield Target(f"{what}: wrong of {result.chars or 0:,}", result.wrong_chars or 0, 0)
     if have(("agent", "deskbox")):
         agent = found["agent", "deskbox"]
-        yield Target("agent at rest, % of a processor", agent.cpu_percent or 0, 1)
-        yield Target("agent's memory, MB", agent.memory_mb or 0, 60)
+        yield Target("agent at rest: % of a processor", agent.cpu_percent or 0, 1)
+        yield Target("agent: memory in MB", agent.memory_mb or 0, 60)
