@@ -45,12 +45,12 @@ class Report:
 
 def from_document(text: str) -> Report:
     """A report that was written with `document`. Raises ValueError for anything else."""
-    document = json.loads(text)
     try:
+        document = json.loads(text)
         results = [Result(**result) for result in document["results"]]
         return Report(document["machine"], results, document["seconds"], document["quick"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"that is no report of the bench: {error}") from error
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError("that is no report of the bench: give what `deskbox bench --json` printed") from error
 
 
 def run(
