@@ -50,7 +50,9 @@ def from_document(text: str) -> Report:
         results = [Result(**result) for result in document["results"]]
         return Report(document["machine"], results, document["seconds"], document["quick"])
     except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError("that is no report of the bench: give what `deskbox bench --json` printed") from error
+        raise ValueError(
+            "that is no report of the bench: give what `deskbox bench --json` printed"
+        ) from error
 
 
 def run(

@@ -43,7 +43,7 @@ def set_up(progress: Callable[[str], None]) -> Iterator[Stage]:
     progress("fetching what the bench compares with")
     carried = peers.files()
     with ExitStack() as stack:
-        desktop = stack.enter_context(Desktop.launch(packages=PACKAGES, progress=progress))
+        desktop = stack.enter_context(Desktop.launch(backend="docker", packages=PACKAGES, progress=progress))
         progress("setting the guest up for the bench")
         client = stack.enter_context(contextlib.closing(connect()))
         record = registry.Home(desktop.name).read()

@@ -20,7 +20,7 @@ Rounds = Mapping[str, int]
 OnRound = Callable[[int, int], None]
 
 # On a slow machine: who has used up so much time at one work has no more turns there.
-SECONDS = 150.0
+SECONDS = 240.0
 # From a click that shows at once until the page is painted and the browser has nothing left to do.
 _PAINTED_S = 0.15
 # Before the agent is watched at rest.
@@ -249,7 +249,7 @@ WORKS: tuple[Work, ...] = (
         ascii_text(100),
         _each(10, "deskbox", "limit") | _each(3, *_PEERS),
     ),
-    # A thousand characters take some peers a quarter of a minute.
+    # A thousand characters take some peers ten seconds.
     _text_work(
         "type-ascii-1000",
         "1,000 characters of ASCII",
