@@ -64,7 +64,7 @@ def bars(results: Sequence[Result]) -> str:
 
 
 def _bar(result: Result, y: int) -> list[str]:
-    ours, limit = result.subject == "deskbox", result.subject.startswith("limit")
+    ours, limit = result.subject == "deskbox", result.subject == "limit"
     colour = _OURS if ours else _LIMIT if limit else _PEER
     start, middle, end = _x(_FROM_MS), _x(result.p50_ms), _x(result.p95_ms)
     centre = y + _ROW / 2

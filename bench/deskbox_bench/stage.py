@@ -18,10 +18,10 @@ from deskbox.backends.docker import connect
 from deskbox.desktop import Desktop
 from deskbox_bench import pages, peers
 from deskbox_bench.program import Program
-from deskbox_bench.subjects import Deskbox, DockerExec, HeldLimit, InGuest, Limit, Subject
+from deskbox_bench.subjects import Deskbox, DockerExec, InGuest, Limit, Subject
 
 PACKAGES = ("imagemagick", "scrot")
-SUBJECTS = ("deskbox", "limit", "limit+hold", "xdotool+scrot", "docker exec", "pyautogui", "pynput")
+SUBJECTS = ("deskbox", "limit", "xdotool+scrot", "docker exec", "pyautogui", "pynput")
 
 
 @dataclass
@@ -59,11 +59,9 @@ def set_up(progress: Callable[[str], None]) -> Iterator[Stage]:
         def program(module: str) -> Program:
             return stack.enter_context(Program(client, record.guest_id, folder, module, environment))
 
-        limit = program("limit")
         subjects: tuple[Subject, ...] = (
             Deskbox(desktop),
-            Limit(limit),
-            HeldLimit(limit),
+            Limit(program("limit")),
             InGuest(program("xdotool_scrot")),
             DockerExec(client, record.guest_id, environment),
             InGuest(program("pyautogui_peer")),

@@ -98,16 +98,6 @@ class Limit(InGuest):
         return self._program.do("true_frame", click.x, click.y, page.points, page.bits(click.number))
 
 
-class HeldLimit(InGuest):
-    """The limit with the button held for as long as Deskbox holds it."""
-
-    def click(self, click: Click) -> Done:
-        return self._program.do("held_click", click.x, click.y)
-
-    def click_frame(self, click: Click) -> Done:
-        return self._program.do("held_click_frame", click.x, click.y)
-
-
 class DockerExec:
     """A `docker exec` for each action from the host: xdotool, and ImageMagick's import for a picture.
 

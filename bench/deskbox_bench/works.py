@@ -190,6 +190,7 @@ def _agent(name: str, stage: Stage, rounds: Rounds, on_round: OnRound) -> list[R
 
 # --- all of them -----------------------------------------------------------------------------------------
 _PEERS = ("xdotool+scrot", "docker exec", "pyautogui", "pynput")
+_ALL = ("deskbox", "limit", *_PEERS)
 
 
 def _each(rounds: int, *subjects: str) -> dict[str, int]:
@@ -212,21 +213,21 @@ WORKS: tuple[Work, ...] = (
         "screenshot",
         "Screenshot",
         _screenshots,
-        _each(30, "deskbox", "limit", *_PEERS),
-        _each(2, "deskbox", "limit", *_PEERS),
+        _each(30, *_ALL),
+        _each(2, *_ALL),
     ),
     Work(
         "click",
         "Click",
         _clicks,
-        _each(30, "deskbox", "limit", "limit+hold", *_PEERS),
-        _each(2, "deskbox", "limit", "limit+hold", *_PEERS),
+        _each(30, *_ALL),
+        _each(2, *_ALL),
     ),
     _frame_work(
         "click+frame",
         "Click, then a picture at once",
         "now",
-        _each(20, "deskbox", "limit", "limit+hold", *_PEERS),
+        _each(20, *_ALL),
         true=False,
     ),
     _frame_work(

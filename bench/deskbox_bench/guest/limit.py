@@ -24,7 +24,6 @@ _libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
 _libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
 
 LOOK_S = 0.005
-HOLD_S = 0.02  # as long as the agent holds a button
 
 _display = display.Display()
 _grabber = mss.MSS()
@@ -35,15 +34,8 @@ _shift = _display.keysym_to_keycode(XK.XK_Shift_L)
 
 
 def click(x: int, y: int) -> None:
-    _press(x, y)
-    xtest.fake_input(_display, X.ButtonRelease, 1)
-    _display.sync()
-
-
-def held_click(x: int, y: int) -> None:
-    _press(x, y)
-    _display.flush()
-    time.sleep(HOLD_S)
+    xtest.fake_input(_display, X.MotionNotify, x=x, y=y)
+    xtest.fake_input(_display, X.ButtonPress, 1)
     xtest.fake_input(_display, X.ButtonRelease, 1)
     _display.sync()
 
@@ -54,11 +46,6 @@ def screenshot() -> bytes:
 
 def click_frame(x: int, y: int) -> bytes:
     click(x, y)
-    return screenshot()
-
-
-def held_click_frame(x: int, y: int) -> bytes:
-    held_click(x, y)
     return screenshot()
 
 
@@ -86,14 +73,11 @@ def type_text(text: str) -> None:
     _display.sync()
 
 
-def _press(x: int, y: int) -> None:
-    xtest.fake_input(_display, X.MotionNotify, x=x, y=y)
-    xtest.fake_input(_display, X.ButtonPress, 1)
-
-
 def _grab() -> bytearray:
     return _grabber.grab(_everything).raw
 
 
 def _encode(pixels: bytearray) -> bytes:
-    return png.encode(Image.frombuffer("RGB", _size, pixels, "raw", "BGRX", 0, 1))
+    # Red and blue are exchanged on the way into the rows.
+    band = Image.frombuffer("RGBX", _size, pixels, "raw", "RGBX", 0, 1)
+    return png.encode_bands(_size, [band], "BGR")
