@@ -103,6 +103,7 @@ def test_windows_that_come_and_go_do_not_matter(desktop: Desktop) -> None:
     finally:
         ended.set()
         flickering.join()
+        eventually(lambda: desktop.exec(["pgrep", "-f", "create_window"]).exit_code != 0)
 
 
 def test_it_ends_with_the_agent(desktop: Desktop) -> None:

@@ -38,16 +38,18 @@ from deskbox_guest.x11.script import (
     Type,
 )
 from deskbox_guest.x11.timing import (
+    BROWSER_HOLD_S,
+    CLICK_GAP_S,
+    CLICK_HOLD_MOST_S,
     CLICK_HOLD_S,
-    COUNTED_HOLD_MOST_S,
-    COUNTED_HOLD_S,
-    COUNTED_QUIET_S,
+    CLICK_QUIET_S,
     DOUBLE_CLICK_S,
     DRAG_REST_S,
     DRAG_STEP_PX,
     DRAG_STEP_S,
 )
 from deskbox_guest.x11.typing import Typist, pause, typing_cancelled
+from deskbox_guest.x11.windows import BROWSER, app_under_pointer
 
 # How long a window manager may look at a press before its release is let through; and how often we look
 # whether it has been. It takes half a millisecond.
@@ -241,10 +243,13 @@ class Engine:
         press = next(self._presses)
         if press.waits_for(self._pressed):
             pause(self._pressed_at + DOUBLE_CLICK_S - time.monotonic(), cancelled)
+        elif not press.first:
+            pause(self._pressed_at + CLICK_GAP_S - time.monotonic(), cancelled)
         self._pressed, self._drag_step = press, press.drag_step
 
     def _click(self, button: int, repeat: int, delay: float, cancelled: Callable[[], bool]) -> None:
         self._await_turn(button, cancelled)
+        in_browser = button not in WHEEL and app_under_pointer(self._link) == BROWSER
         for index in range(repeat):
             if index:
                 pause(delay, cancelled)
@@ -253,20 +258,20 @@ class Engine:
             self._button(X.ButtonPress, button)
             if button in WHEEL:
                 self._button(X.ButtonRelease, button)
-            elif self._pressed.counted:
-                self._hold_counted(cancelled)
-                self._button(X.ButtonRelease, button)
+            elif in_browser:
+                self._button(X.ButtonRelease, button, BROWSER_HOLD_S)
             else:
-                self._button(X.ButtonRelease, button, CLICK_HOLD_S)
+                self._hold(cancelled)
+                self._button(X.ButtonRelease, button)
             self._await_release(button, cancelled)
 
-    def _hold_counted(self, cancelled: Callable[[], bool]) -> None:
-        """Between a press and its release that belong to a double click: let the application handle it."""
+    def _hold(self, cancelled: Callable[[], bool]) -> None:
+        """Between the press and the release of a click: let the application handle the press."""
         self._barrier.wait_window_manager(RELEASE_S, cancelled)
-        pause(COUNTED_HOLD_S, cancelled)
+        pause(CLICK_HOLD_S, cancelled)
         focus = self._barrier.focus()
         if focus is not None:
-            self._barrier.wait_family(focus, COUNTED_QUIET_S, COUNTED_HOLD_MOST_S, cancelled)
+            self._barrier.wait_family(focus, CLICK_QUIET_S, CLICK_HOLD_MOST_S, cancelled)
 
     def _await_release(self, button: int, cancelled: Callable[[], bool]) -> None:
         """Wait until the server has released a button.

@@ -6,20 +6,21 @@ The only place that says so. A script says what is done, and how fast only where
 
 from __future__ import annotations
 
-# From press to release of a click. Toolkits need none: buttons, check boxes, menus, lists, links and carets
-# of GTK, Tk and Firefox, terminals and the window manager took each of hundreds of clicks without. But the
-# X server counts milliseconds, and a release is to be later than its press by its clock, too. A program that
-# looks at the buttons once a frame needs more, and a script can say so: `mousedown 1 sleep 0.05 mouseup 1`.
-CLICK_HOLD_S = 0.002
+# From press to release of a click, and from when the application has done with the press: some programs
+# handle other events while they still work on one. The editor l3afpad asks for the selected text at every
+# press and waits for the answer; a release that comes then is handled before its press, and the next double
+# click is lost. It takes 2 to 10 ms, on a busy machine as long as it takes, but a window that never rests
+# can't be waited for. Programs that look at the buttons once a frame (1/60 s) see such a click, too.
+CLICK_HOLD_S, CLICK_QUIET_S, CLICK_HOLD_MOST_S = 0.02, 0.01, 0.2
 
-# The same for each click of a double or triple one. The editor l3afpad asks for the selected text at every
-# press and handles events while it waits for the answer: a release that comes then is handled before its
-# press, and the double click is lost. The answer takes 2 to 10 ms; on a busy machine it takes until the
-# application has had nothing to do for a moment, which a page that moves never has.
-COUNTED_HOLD_S, COUNTED_QUIET_S, COUNTED_HOLD_MOST_S = 0.02, 0.01, 0.2
+# The same in the browser, which handles one event after the other: none of hundreds of clicks on buttons,
+# links, lists and canvases was lost without any. But the X server counts milliseconds, and a release is to be
+# later than its press by its clock, too. A page that looks at the buttons once a frame needs
+# `mousedown 1 sleep 0.05 mouseup 1`.
+BROWSER_HOLD_S = 0.002
 
-# Between the clicks of `click --repeat`: no person is faster, programs that debounce let it through, and
-# every toolkit's double-click time is far longer.
+# Between the clicks of `click --repeat`, and of those that follow each other in one place: no person is
+# faster, programs that debounce let it through, and every toolkit's double-click time is far longer.
 CLICK_GAP_S = 0.06
 
 # Between two notches of the wheel: one that is turned fast by hand. All at once, a page that scrolls smoothly

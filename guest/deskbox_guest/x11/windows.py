@@ -12,6 +12,8 @@ from Xlib.xobject.drawable import Window as XWindow
 from deskbox_guest.protocol import Window
 from deskbox_guest.x11.display import Link
 
+BROWSER = "firefox-esr"  # its WM_CLASS class
+
 
 def windows(link: Link) -> list[Window]:
     """Top of the stack first. Without a window manager that lists them: none."""
@@ -34,6 +36,16 @@ def _frame(link: Link, window_id: int) -> int:
     while (parent := window.query_tree().parent).id != link.root.id:
         window = parent
     return int(window.id)
+
+
+def app_under_pointer(link: Link) -> str:
+    """The WM_CLASS class of the application whose window the pointer is in; "" if it is in none."""
+    with suppress(BadWindow, BadDrawable):
+        window = link.root
+        while isinstance(window := window.query_pointer().child, XWindow):
+            if classes := window.get_wm_class():
+                return str(classes[1])
+    return ""
 
 
 def client_pid(link: Link, window_id: int) -> int:
