@@ -121,6 +121,18 @@ def test_a_large_endless_animation_ends_the_wait_early() -> None:
     assert when == pytest.approx(ENDLESS_S, abs=0.1)
 
 
+def test_an_animation_that_leaves_what_it_changed_is_one_too() -> None:
+    """A sheet that moves changes at both of its edges, and one grows over what the other was."""
+    edges: list[Box] = [(x, 0, x + 15, 500) for x in range(0, 600, 15)]
+    grown: list[Box] = [(0, 0, x + 600, 500) for x in range(0, 600, 15)]
+    steps = [
+        (0.025 * index, box) for index, pair in enumerate(zip(edges, grown, strict=True)) for box in pair
+    ]
+    verdict, when = run([*steps, *((at + 1, box) for at, box in steps)])
+    assert verdict == "animating"
+    assert when == pytest.approx(ENDLESS_S, abs=0.1)
+
+
 def test_a_video_that_changes_here_and_there_does_too() -> None:
     places: list[Box] = [(x, y, x + 200, y + 200) for x in (0, 300, 600) for y in (0, 250, 500)]
     verdict, when = run([(index * 0.03, places[index * 5 % 9]) for index in range(100)])

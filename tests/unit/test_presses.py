@@ -62,6 +62,14 @@ def test_what_has_to_wait(last: str, script: str, waits: bool) -> None:
     assert not ahead(script)[0].waits_for(NO_PRESS)
 
 
+def test_a_drag_waits_where_the_last_one_ended() -> None:
+    """What was dragged is under the pointer as it was when that one began."""
+    first, second = ahead(
+        "mousemove 0 0 mousedown 1 mousemove 300 0 mouseup 1 mousedown 1 mousemove 0 0 mouseup 1"
+    )
+    assert second.waits_for(first)
+
+
 def test_only_the_first_of_a_double_click_waits() -> None:
     first, second = ahead("click 1 click 1")
     assert not second.waits_for(first)

@@ -41,7 +41,7 @@ TICKS, TICK_JITTER_S, TICK_BEATS, TICK_LEADS_S = 4, 0.08, 3, 0.25
 # Changes that lie this many pixels apart are told from each other, up to so many; more are one change.
 TILE, MAX_CHANGES = 16, 8
 
-# What is remembered at most: enough to tell an animation that ends a wait.
+# What is remembered for longer than it takes to tell an animation.
 MOST_PLACES, MOST_TIMES = 64, 128
 
 
@@ -115,6 +115,10 @@ class Place:
         self.spins = self.spins or self._has_kept_changing()
         self.ticks = self.ticks or self._has_own_pace()
 
+    def swallow(self, other: Place) -> None:
+        changes = sorted(zip(self.times + other.times, self.leads + other.leads, strict=True))
+        self.times, self.leads = [time for time, _ in changes], [lead for _, lead in changes]
+
     def goes_on_anyway(self, now: float) -> bool:
         """Whether its changes say nothing about what an action has led to."""
         if _caret(self.box):
@@ -158,10 +162,16 @@ class Places:
     def change(self, box: Box, now: float, lead: float) -> None:
         """Something has changed there, `lead` seconds after the last action."""
         place = next((place for place in self._places if place.takes(box)), None) or Place(box)
-        # What lay inside a larger change is not there any more.
-        others = [other for other in self._places if other is not place and not _inside(other.box, box)]
+        others = [other for other in self._places if other is not place]
+        # What lay inside a larger change is not there any more; but that it changed is still true.
+        swallowed = [other for other in others if _inside(other.box, box)]
+        for other in swallowed:
+            others.remove(other)
+            place.swallow(other)
         place.add(box, now, lead)
-        self._places = [*others[-MOST_PLACES:], place]
+        old = others[:-MOST_PLACES]
+        kept = [other for other in old if now - other.times[-1] <= ENDLESS_S + PAUSE_S]
+        self._places = [*kept, *others[-MOST_PLACES:], place]
 
 
 class Activity:

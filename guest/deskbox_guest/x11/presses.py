@@ -34,6 +34,7 @@ class Press:
     x: int
     y: int
     path: float = 0.0  # screen pixels to the release; more than none is a drag
+    end: tuple[int, int] | None = None  # where a drag ends
     gesture: Gesture = field(default_factory=Gesture)
     first: bool = True  # of its gesture
 
@@ -53,22 +54,27 @@ class Press:
 
     def joins(self, last: Press) -> bool:
         """Whether toolkits that still remember the press `last` count both together."""
-        near = math.dist((self.x, self.y), (last.x, last.y)) <= DOUBLE_CLICK_PX
-        return near and self.button == last.button
+        return self.button == last.button and _near((self.x, self.y), (last.x, last.y))
 
     def waits_for(self, last: Press) -> bool:
         """Whether toolkits have to forget `last`, the press of another gesture, before this one.
 
         A double click must not become the second and third click of a triple one, nor a drag that of a
-        double click. And GTK loses a double click that comes soon after a press elsewhere in the same widget:
+        double click, also where the last drag has ended: what it dragged is under the pointer there as it was
+        at its begin. And GTK loses a double click that comes soon after a press elsewhere in the same widget:
         its counter starts anew at the first click, forgets the button, and so starts anew at the second.
         """
         if not self.first or self.button != last.button:
             return False
-        return self.counted or (self.joins(last) and not (self.simple and last.simple))
+        again = self.joins(last) or (last.end is not None and _near((self.x, self.y), last.end))
+        return self.counted or (again and not (self.simple and last.simple))
 
 
 NO_PRESS = Press(0, 0, 0)
+
+
+def _near(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return math.dist(one, other) <= DOUBLE_CLICK_PX
 
 
 def presses(commands: Sequence[Command], pointer: tuple[int, int]) -> list[Press]:
@@ -96,6 +102,7 @@ def _seen(commands: Sequence[Command], pointer: tuple[int, int]) -> Iterator[tup
             case MouseMove(x, y):
                 for press in down.values():
                     press.path += math.dist(pointer, (x, y))
+                    press.end = (x, y)
                 pointer = (x, y)
             case ButtonDown(button) if button not in WHEEL:
                 down[button] = Press(button, *pointer)
