@@ -129,10 +129,10 @@ class Services:
 
 @contextlib.contextmanager
 def _bad_input() -> Iterator[None]:
-    """Mark refusals of calls that are refused only for what they ask, never for the state of things."""
+    """Mark refusals for what is asked; those for the state of things say so themselves."""
     try:
         yield
     except Fault as fault:
         if fault.kind == "refused":
-            fault.data["input"] = True
+            fault.data.setdefault("input", True)
         raise

@@ -183,7 +183,7 @@ def test_the_policies_differ_in_their_horizon(desktop: Desktop) -> None:
 
 def test_the_cap_holds(desktop: Desktop) -> None:
     show(desktop, "sheet")
-    outcome = desktop.step(settle=Settle(quiet=0.3, cap=0.5))
+    outcome = desktop.step(CLICK, settle=Settle(quiet=0.3, cap=0.5))
     assert outcome.result.settled == "cap"
     assert 480 <= outcome.result.settle_ms <= 500 + SLACK_MS
 

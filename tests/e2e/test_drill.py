@@ -126,7 +126,7 @@ class Altered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._desktop, name)
 
-    def computer_driver(self, image_size: Any = None, crop: Any = None) -> Any:
+    def computer_driver(self, image_size: Any = None, crop: Any = None, *, settle: Any = None) -> Any:
         return self._driver(self._desktop, image_size, crop)
 
 

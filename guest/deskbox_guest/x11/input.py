@@ -434,9 +434,8 @@ class Engine:
             match command:
                 case Type(text) if text and down:
                     names = ", ".join(sorted(name_of(layout.keysym(code)) for code in down))
-                    raise Fault(
-                        "refused", f"text can't be typed exactly while {names} is down: release it first"
-                    )
+                    why = f"text can't be typed exactly while {names} is down: release it first"
+                    raise Fault("refused", why, {"input": False})
                 case KeyDown(chord):
                     down = down | (_keycodes(layout, chord) & layout.modifier_keycodes)
                 case KeyUp(chord):

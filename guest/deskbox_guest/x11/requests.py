@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deskbox_guest.x11.sockets import Connection, SocketDiag
 
@@ -17,6 +17,9 @@ from deskbox_guest.x11.sockets import Connection, SocketDiag
 # WINDOW_UPDATE, PING or SETTINGS acknowledgement of HTTP/2 has 31 to 39 bytes, a WebSocket's ping fewer. The
 # shortest request line with its host has more.
 REQUEST_BYTES = 64
+
+# What is sent so soon after an answer is what that answer has led to.
+NEXT_S = 0.1
 
 
 @dataclass
@@ -60,6 +63,7 @@ class Requests:
         self._diag = SocketDiag()
         self._flows: dict[int, _Flow] = {}
         self._latest = -math.inf
+        self._news_at = -math.inf  # when something was last received that had been asked before the action
         try:
             self._diag.connections()
             self._possible = True
@@ -75,8 +79,8 @@ class Requests:
     def begin(self) -> None:
         """An action begins: what is waited for now is no consequence of it, so it does not count.
 
-        That holds for all that those connections do until the next action: whoever keeps a request open for
-        news to come (long polling) asks again on the same connection.
+        Nor does what is asked next in the same conversation: whoever keeps a request open for news to come
+        (long polling) asks again as soon as some have, on that connection or on another.
         """
         with self._lock:
             before = self._flows
@@ -84,27 +88,36 @@ class Requests:
             for connection in self._connections():
                 flow = before.get(connection.id)
                 if flow is None:
-                    waits = connection.opening or (connection.sent > 0 and _sent_last(connection))
+                    unanswered = connection.sent if _sent_last(connection) else 0
+                    flow = _Flow(connection.sent, connection.received, unanswered, counts=True)
                 else:
+                    if not flow.counts and connection.received > flow.received:
+                        self._news_at = connection.received_at
                     flow.look(connection)
-                    waits = flow.waits
-                self._flows[connection.id] = _Flow(connection.sent, connection.received, 0, not waits)
+                flow.counts = not (connection.opening or flow.waits)
+                self._flows[connection.id] = flow
             self._latest = -math.inf
 
     def latest(self, now: float) -> float:
         """When something last happened on a request made since `begin`: `now` while an answer is awaited."""
         with self._lock:
-            seen: dict[int, _Flow] = {}
-            for connection in self._connections():
-                flow = self._flows.get(connection.id) or _Flow(0, 0, 0, counts=True)
-                seen[connection.id] = flow
-                received = connection.received > flow.received
-                flow.look(connection)
-                if flow.counts and (connection.opening or flow.waits):
+            connections = self._connections()
+            new = _Flow(0, 0, 0, counts=True)
+            flows = {one.id: self._flows.get(one.id) or replace(new) for one in connections}
+            for one in connections:
+                if not flows[one.id].counts and one.received > flows[one.id].received:
+                    self._news_at = one.received_at
+            for one in connections:
+                flow = flows[one.id]
+                received, waited = one.received > flow.received, flow.waits
+                flow.look(one)
+                if flow.waits and not waited and 0 <= one.sent_at - self._news_at <= NEXT_S:
+                    flow.counts = False
+                if flow.counts and (one.opening or flow.waits):
                     self._latest = now
                 elif flow.counts and received:
-                    self._latest = max(self._latest, connection.received_at)
-            self._flows = seen
+                    self._latest = max(self._latest, one.received_at)
+            self._flows = flows
             return self._latest
 
     def _connections(self) -> list[Connection]:

@@ -135,7 +135,8 @@ class Typist:
         """
         focus = self._barrier.focus()
         if focus is None:
-            raise Fault("refused", "no window has the keyboard focus to type into: click into one first")
+            why = "no window has the keyboard focus to type into: click into one first"
+            raise Fault("refused", why, {"input": False})
         self._keyboard.steady(layout)
         self._barrier.follow(focus)
         try:
