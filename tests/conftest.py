@@ -30,6 +30,28 @@ def state_dir() -> Iterator[Path]:
     assert left == []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--backend", default=None, help="run desktops on this one instead of docker")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["DESKBOX_BACKEND"] = config.getoption("--backend") or os.environ.get(
+        "DESKBOX_BACKEND", "docker"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`@pytest.mark.backends("docker")`: about these only, and left out with any other."""
+    chosen = os.environ["DESKBOX_BACKEND"]
+    others = [
+        item
+        for item in items
+        if (marker := item.get_closest_marker("backends")) is not None and chosen not in marker.args
+    ]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`@pytest.mark.engines("xtest", "xdotool")`, of a test or its module: with a desktop of each."""
     marker = metafunc.definition.get_closest_marker("engines")

@@ -241,7 +241,7 @@ WORKS: tuple[Work, ...] = (
         "true-frame-answer",
         "Click, then a true picture: a server answers after 0.8 s",
         "answer-800",
-        _each(50, "deskbox") | _each(5, "limit", *_PEERS),
+        _each(200, "deskbox") | _each(5, "limit", *_PEERS),
         true=True,
     ),
     _text_work(

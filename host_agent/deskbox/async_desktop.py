@@ -21,8 +21,8 @@ from deskbox.calls import (
     StepOutcome,
 )
 from deskbox.control import Control
-from deskbox.desktop import CANCELLED, EXEC_GRACE, OBSERVER, STREAM_TIMEOUT, open_control
-from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
+from deskbox.desktop import CANCELLED, EXEC_GRACE, FREEZE_TIMEOUT, OBSERVER, STREAM_TIMEOUT, open_control
+from deskbox.errors import Cancelled, DeskboxError, Interrupted, Paused, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel
 from deskbox.rpc.channel import CallCancelled
 from deskbox.rpc.outcome import Disconnected
@@ -67,7 +67,7 @@ class AsyncDesktop:
         cls,
         name: str | None = None,
         *,
-        backend: str = "auto",
+        backend: str | None = None,
         size: Size = launcher.DEFAULT_SIZE,
         url: str | None = None,
         packages: Sequence[str] = (),
@@ -122,6 +122,12 @@ class AsyncDesktop:
         self._control.close()
         if self._keeping is not None:
             await asyncio.to_thread(self._keeping.release)
+
+    async def pause(self) -> None:
+        await asyncio.to_thread(self._control.request, "pause", timeout=FREEZE_TIMEOUT)
+
+    async def resume(self) -> None:
+        await asyncio.to_thread(self._control.request, "resume", timeout=FREEZE_TIMEOUT)
 
     # --- acting ------------------------------------------------------------------------------------------
     async def step(
@@ -262,9 +268,9 @@ class AsyncDesktop:
             await self._release()
             raise Cancelled(CANCELLED) from None
         except Disconnected as error:
-            await self._release()
+            paused = await self._release()
             if call.acts:
-                raise Interrupted(calls.lost(call, error)) from error
+                raise Interrupted(calls.lost(call, paused or error)) from error
             head, payload = await (await self._connect()).call(call.path, call.head, timeout=call.timeout)
         except Unavailable as error:
             if not call.acts:
@@ -278,13 +284,16 @@ class AsyncDesktop:
             raise
         return call.read(head, payload)
 
-    async def _release(self) -> None:
+    async def _release(self) -> Paused | None:
         if self._observe:
-            return
+            return None
         release = calls.release()
         for _ in range(2):
             try:
                 await (await self._connect()).call(release.path, release.head, timeout=release.timeout)
             except Disconnected:
                 continue
-            return
+            except Paused as paused:
+                return paused
+            break
+        return None

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from deskbox.errors import Refused, Unavailable
+from deskbox.errors import DeskboxError, Paused, Refused, Unavailable
+
+# Errors by the name that they have on the way from a keeper.
+KINDS: dict[str, type[DeskboxError]] = {"refused": Refused, "paused": Paused, "unavailable": Unavailable}
+
+
+def kind_of(error: DeskboxError) -> str:
+    return next((name for name, kind in KINDS.items() if isinstance(error, kind)), "unavailable")
 
 
 class Control:
-    """A connection to a keeper. What was leased over it is given back when it closes."""
+    """A connection to a keeper. What was leased over it is given back when it closes. Safe for threads."""
 
     def __init__(self, path: Path) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._asking = threading.Lock()
         try:
             self._sock.connect(str(path))
         except OSError as error:
@@ -46,6 +55,12 @@ class Control:
         return socket.socket(fileno=fds[0])
 
     def _ask(self, op: str, timeout: float, parameters: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        with self._asking:
+            return self._ask_alone(op, timeout, parameters)
+
+    def _ask_alone(
+        self, op: str, timeout: float, parameters: dict[str, Any]
+    ) -> tuple[dict[str, Any], list[int]]:
         # The keeper bounds its own waits by what it was told; the rest is for a machine under load.
         deadline = time.monotonic() + timeout + 5
         fds: list[int] = []
@@ -63,6 +78,5 @@ class Control:
             raise Unavailable(f"the desktop's keeper does not answer: {error}") from error
         answer: dict[str, Any] = json.loads(data)
         if "error" in answer:
-            kind = Refused if answer["kind"] == "refused" else Unavailable
-            raise kind(answer["error"])
+            raise KINDS[answer["kind"]](answer["error"])
         return answer, fds

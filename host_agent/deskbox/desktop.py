@@ -24,7 +24,7 @@ from deskbox.calls import (
     StepOutcome,
 )
 from deskbox.control import Control
-from deskbox.errors import Cancelled, DeskboxError, Interrupted, Refused, Unavailable
+from deskbox.errors import Cancelled, DeskboxError, Interrupted, Paused, Refused, Unavailable
 from deskbox.rpc.channel import CallCancelled, Channel, Stream
 from deskbox.rpc.outcome import Disconnected
 from deskbox_guest import protocol
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STREAM_TIMEOUT = 10.0
+FREEZE_TIMEOUT = 60.0  # a busy engine takes its time
 # A command's time is the guest's to keep; this much more without its end means that the guest is gone.
 EXEC_GRACE = 15.0
 
@@ -73,7 +74,7 @@ class Desktop:
         cls,
         name: str | None = None,
         *,
-        backend: str = "auto",
+        backend: str | None = None,
         size: Size = launcher.DEFAULT_SIZE,
         url: str | None = None,
         packages: Sequence[str] = (),
@@ -84,7 +85,8 @@ class Desktop:
         """Start a desktop and wait until it is painted.
 
         name      of 1 to 40 characters; None makes one up
-        backend   what runs the guest: "docker", or "auto" for the first that works
+        backend   what runs the guest: "docker", "bwrap" or "qemu"; "auto" for the first of them that works
+                  on this machine; None for what DESKBOX_BACKEND says, or else "auto"
         size      of the screen in pixels, 320x240 to 3840x2160
         url       what the browser shows; None for a start page that needs no network
         packages  Debian packages that the guest has besides its own; the first time they are installed
@@ -140,6 +142,17 @@ class Desktop:
         self._control.close()
         if self._keeping is not None:
             self._keeping.release()
+
+    def pause(self) -> None:
+        """Freeze the desktop: nothing in it runs until `resume`, and calls raise Unavailable at once.
+
+        What is held is released first. A call that another thread or process has under way is stopped.
+        """
+        self._control.request("pause", timeout=FREEZE_TIMEOUT)
+
+    def resume(self) -> None:
+        """Let a paused desktop go on."""
+        self._control.request("resume", timeout=FREEZE_TIMEOUT)
 
     # --- acting ------------------------------------------------------------------------------------------
     def step(
@@ -317,9 +330,9 @@ class Desktop:
             self._release()
             raise Cancelled(CANCELLED) from None
         except Disconnected as error:
-            self._release()
+            paused = self._release()
             if call.acts:
-                raise Interrupted(calls.lost(call, error)) from error
+                raise Interrupted(calls.lost(call, paused or error)) from error
             head, payload = self._connect().call(call.path, call.head, timeout=call.timeout)
         except Unavailable as error:
             if not call.acts:
@@ -332,17 +345,23 @@ class Desktop:
             raise
         return call.read(head, payload)
 
-    def _release(self) -> None:
-        """After a call that did not end well: let go of everything, over a fresh connection if need be."""
+    def _release(self) -> Paused | None:
+        """After a call that did not end well: let go of everything, over a fresh connection if need be.
+
+        A paused desktop has let go already; then that is returned.
+        """
         if self._observe:
-            return
+            return None
         release = calls.release()
         for _ in range(2):
             try:
                 self._connect().call(release.path, release.head, timeout=release.timeout)
             except Disconnected:
                 continue
-            return
+            except Paused as paused:
+                return paused
+            break
+        return None
 
 
 def _pump_out(channel: Channel, stream: Stream, sock: socket.socket) -> None:

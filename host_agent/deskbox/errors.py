@@ -43,3 +43,7 @@ class Cancelled(Interrupted):
 
 class Unavailable(DeskboxError):
     """The desktop is gone, paused, not started, or owned by another."""
+
+
+class Paused(Unavailable):
+    """The desktop is frozen: `resume` lets it go on. Nothing is held in it."""

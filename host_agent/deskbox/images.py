@@ -87,7 +87,7 @@ def ensure_docker_image(
     DeskboxError if the build failed.
     """
     wanted = _checked(packages)
-    with _lock(progress):
+    with locked(progress):
         recipe = recipe_hash()
         base = f"{BASE_REPOSITORY}:{recipe[:12]}"
         if fresh or not _exists(client, base):
@@ -110,7 +110,7 @@ def ensure_docker_image(
 
 def build_rootfs(progress: Progress, *, fresh: bool = False) -> Path:
     """Return the cached archive of the guest's root (a tar, without the agent), built if it is missing."""
-    with _lock(progress):
+    with locked(progress):
         return _rootfs(progress, recipe_hash(), fresh)
 
 
@@ -136,7 +136,7 @@ def build_docker(
 
 def prune(client: docker.DockerClient, progress: Progress) -> None:
     """Delete the images and archives of other recipes and earlier agents, except those in use."""
-    with _lock(progress):
+    with locked(progress):
         recipe = recipe_hash()
         base = f"{BASE_REPOSITORY}:{recipe[:12]}"
         keep = {base}
@@ -483,7 +483,7 @@ def _write_tar(file: IO[bytes], files: Mapping[PurePosixPath, bytes]) -> None:
 
 
 @contextmanager
-def _lock(progress: Progress) -> Iterator[None]:
+def locked(progress: Progress) -> Iterator[None]:
     """One builder at a time. What a builder that was killed left behind is deleted by the next one."""
     directory = cache_dir()
     directory.mkdir(parents=True, exist_ok=True)

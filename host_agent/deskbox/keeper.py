@@ -1,7 +1,7 @@
 """The process that owns one desktop on the host: `python -m deskbox.keeper NAME …`, started by `launch`.
 
-It starts the guest, listens for the connections that the guest dials, hands those out to clients as file
-descriptors, and when the desktop ends, for whatever reason, leaves nothing of it.
+It starts the guest, hands out byte streams to it as file descriptors, freezes it and lets it go on, and when
+the desktop ends, for whatever reason, leaves nothing of it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -20,9 +21,12 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from deskbox import backends, registry
-from deskbox.errors import DeskboxError, Refused, Unavailable
+from deskbox import backends, control, registry
+from deskbox.backends import connections
+from deskbox.errors import DeskboxError, Paused, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel, AsyncStream
+from deskbox.rpc.channel import shut
+from deskbox.rpc.outcome import Disconnected
 from deskbox.viewer import Viewer, locate_novnc
 from deskbox_guest import protocol
 
@@ -30,6 +34,7 @@ from deskbox_guest import protocol
 START_TIMEOUT = 120.0
 # The guest dials again at once when its agent was restarted.
 STREAM_TIMEOUT = 10.0
+_PAUSED = "desktop {name!r} is paused: `deskbox resume {name}` lets it go on"
 
 
 class Keeper:
@@ -38,8 +43,9 @@ class Keeper:
         self._record = record
         self._status = status
         self._backend: backends.Backend | None = None
-        self._spares: list[socket.socket] = []
-        self._dialled = asyncio.Event()
+        self._connections: connections.Connections | None = None
+        self._lent: dict[object, list[socket.socket]] = {}  # by the client that uses them
+        self._freezing = asyncio.Lock()
         self._ending = asyncio.Event()
         self._why = ""
         self._lease: tuple[object, str] | None = None
@@ -60,10 +66,8 @@ class Keeper:
                 self.end("its owner ended")
 
             loop.add_reader(tie, untie)
-        listeners = [
-            self._listen(self._home.guest_socket, 0o666, self._take_guest),
-            self._listen(self._home.control_socket, 0o600, self._take_client),
-        ]
+        listener = connections.listen(self._home.control_socket, 0o600)
+        loop.add_reader(listener, self._accept, listener)
         watching: asyncio.Task[None] | None = None
         try:
             up = asyncio.create_task(self._bring_up(adopt))
@@ -86,9 +90,8 @@ class Keeper:
         finally:
             if watching is not None:
                 watching.cancel()
-            for listener in listeners:
-                loop.remove_reader(listener)
-                listener.close()
+            loop.remove_reader(listener)
+            listener.close()
             await self._clean_up()
 
     def end(self, why: str) -> None:
@@ -101,19 +104,23 @@ class Keeper:
         began = time.monotonic()
         backend = self._backend = await asyncio.to_thread(backends.create, record.backend)
         record.keeper_pid = os.getpid()
+        self._connections = backend.connections(self._home.guest_dir)
+        self._connections.open()
         if not adopt:
             spec = backends.GuestSpec(
                 name=record.name,
                 size=record.size,
                 url=record.url,
                 engine=record.engine,
-                socket_dir=self._home.guest_dir,
+                directory=self._home.guest_dir,
                 owner=registry.state_id(),
                 image=record.image,
             )
             guest = await _to_the_end(backend.start, spec)
             record.guest_id, record.guest_facts = guest.id, guest.facts
         self._home.write(record)
+        if record.state == "paused":  # adopted
+            return
         ended = asyncio.create_task(asyncio.to_thread(backend.wait, record.guest_id))
         ready = asyncio.create_task(self._wait_ready(began))
         await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -123,8 +130,7 @@ class Keeper:
         timings = await ready
         if not adopt:
             record.timings_ms = timings
-        record.state = "running"
-        self._home.write(record)
+        self._set_state("running")
 
     async def _wait_ready(self, began: float) -> dict[str, float]:
         """Milliseconds until the guest's agent answered, and until the desktop was painted."""
@@ -147,8 +153,8 @@ class Keeper:
             task.cancel()
         if self._viewer is not None:
             await self._viewer.close()
-        for spare in self._spares:
-            spare.close()
+        if self._connections is not None:
+            self._connections.close()
         if self._backend is not None:
             try:
                 await asyncio.to_thread(self._backend.stop_named, self._record.name, registry.state_id())
@@ -158,49 +164,86 @@ class Keeper:
                 return
         self._home.remove()
 
-    # --- the guest's connections --------------------------------------------------------------------------
-    def _listen(
-        self, path: os.PathLike[str], mode: int, take: Callable[[socket.socket], None]
-    ) -> socket.socket:
-        with contextlib.suppress(FileNotFoundError):  # a dead keeper's; its lock is ours now
-            os.unlink(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        listener.bind(os.fspath(path))
-        os.chmod(path, mode)
-        listener.listen(64)
-
-        def accept() -> None:
-            with contextlib.suppress(BlockingIOError, ConnectionError):
-                take(listener.accept()[0])
-
-        asyncio.get_running_loop().add_reader(listener, accept)
-        return listener
-
-    def _take_guest(self, connection: socket.socket) -> None:
-        # The agent keeps one spare; more than a few would be a guest that tries to use up our descriptors.
-        self._spares = [spare for spare in self._spares if not _is_dead(spare)]
-        if len(self._spares) >= 4:
-            connection.close()
-            return
-        self._spares.append(connection)
-        self._dialled.set()
-
+    # --- streams to the guest ------------------------------------------------------------------------------
     async def _stream(self, timeout: float) -> socket.socket:
-        """A connection that the guest dialled and nobody has used."""
+        if self._connections is None:
+            raise Unavailable(f"desktop {self._record.name!r} is still starting: try again in a moment")
+        return await self._connections.stream(timeout)
+
+    async def _lend(self, client: object, timeout: float) -> socket.socket:
+        """A stream for a client. We keep a duplicate, so that we can end it; see `_cut`."""
+        self._check_awake()
+        stream = await self._stream(timeout)
         try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    while self._spares:
-                        connection = self._spares.pop(0)
-                        if not _is_dead(connection):
-                            return connection
-                        connection.close()
-                    self._dialled.clear()
-                    await self._dialled.wait()
-        except TimeoutError:
-            raise Unavailable(f"the guest dialled no connection within {timeout:g} s") from None
+            self._check_awake()  # it may have been paused meanwhile
+        except Paused:
+            shut(stream)
+            raise
+        kept = [lent for lent in self._lent.get(client, []) if not _is_over(lent)]
+        for lent in set(self._lent.get(client, [])) - set(kept):
+            lent.close()
+        self._lent[client] = [*kept, stream.dup()]
+        return stream
+
+    def _check_awake(self) -> None:
+        if self._record.state == "paused":
+            raise Paused(_PAUSED.format(name=self._record.name))
+
+    def _cut(self, client: object) -> None:
+        """End all streams of a client. Whoever waits for an answer on one hears of it, on both sides."""
+        for stream in self._lent.pop(client, []):
+            shut(stream)
+
+    # --- pause -------------------------------------------------------------------------------------------
+    async def _pause(self) -> None:
+        """Let go of what is held, then freeze the guest. A script under way is stopped."""
+        async with self._freezing:
+            if self._record.state == "paused":
+                return
+            if self._record.state != "running":
+                raise Unavailable(f"desktop {self._record.name!r} is still starting: try again in a moment")
+            self._set_state("paused")
+            try:
+                for client in list(self._lent):
+                    self._cut(client)
+                await self._release_inputs()
+                await asyncio.to_thread(self._guest().pause, self._record.guest_id)
+            except BaseException:
+                self._set_state("running")
+                raise
+
+    async def _resume(self) -> None:
+        async with self._freezing:
+            if self._record.state == "paused":
+                await asyncio.to_thread(self._guest().resume, self._record.guest_id)
+                self._set_state("running")
+
+    async def _release_inputs(self) -> None:
+        for attempts_left in (1, 0):  # the agent may just be dying; the next one lets go as well
+            try:
+                channel = await AsyncChannel.connect(await self._stream(STREAM_TIMEOUT))
+                try:
+                    await channel.call(protocol.RELEASE, timeout=STREAM_TIMEOUT)
+                finally:
+                    await channel.close()
+                return
+            except Disconnected as error:
+                if not attempts_left:
+                    raise Unavailable(f"the guest did not let go of its keys: {error}") from error
+
+    def _guest(self) -> backends.Backend:
+        assert self._backend is not None
+        return self._backend
+
+    def _set_state(self, state: registry.RecordState) -> None:
+        self._record.state = state
+        self._home.write(self._record)
 
     # --- clients -----------------------------------------------------------------------------------------
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._take_client(listener.accept()[0])
+
     def _take_client(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         pid, uid, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -220,8 +263,7 @@ class Keeper:
                 try:
                     answer = await self._answer(client, pid, request, fds)
                 except DeskboxError as error:
-                    kind = "refused" if isinstance(error, Refused) else "unavailable"
-                    answer = {"error": str(error), "kind": kind}
+                    answer = {"error": str(error), "kind": control.kind_of(error)}
                 data = json.dumps(answer).encode() + b"\n"
                 connection.setblocking(True)  # a short line: it fits the socket's buffer
                 socket.send_fds(connection, [data], [fd.fileno() for fd in fds])
@@ -232,6 +274,7 @@ class Keeper:
             log(f"client {pid}: {error}")
         finally:
             connection.close()
+            self._cut(client)
             if self._lease is not None and self._lease[0] is client:
                 self._lease = None
                 self._lease_free.set()
@@ -241,7 +284,8 @@ class Keeper:
     ) -> dict[str, Any]:
         op = request.get("op")
         if op == "stream":
-            fds.append(await self._stream(min(float(request.get("wait", STREAM_TIMEOUT)), START_TIMEOUT)))
+            wait = min(float(request.get("wait", STREAM_TIMEOUT)), START_TIMEOUT)
+            fds.append(await self._lend(client, wait))
             return {}
         if op == "record":
             return self._record.model_dump(mode="json")
@@ -250,6 +294,12 @@ class Keeper:
             return {}
         if op == "view":
             return {"url": await self._view_url()}
+        if op == "pause":
+            await self._pause()
+            return {}
+        if op == "resume":
+            await self._resume()
+            return {}
         if op == "stop":
             self.end("it was asked to stop")
             return {}
@@ -321,8 +371,7 @@ class Status:
         self._say({"ready": True})
 
     def failed(self, error: DeskboxError) -> None:
-        kind = "refused" if isinstance(error, Refused) else "unavailable"
-        self._say({"error": str(error), "kind": kind})
+        self._say({"error": str(error), "kind": control.kind_of(error)})
 
     def _say(self, message: dict[str, Any]) -> None:
         log(json.dumps(message))
@@ -330,15 +379,11 @@ class Status:
             self._file.write(json.dumps(message) + "\n")
 
 
-def _is_dead(connection: socket.socket) -> bool:
-    """The guest's agent has closed it, or spoken before the host, which ours never does."""
-    try:
-        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
+def _is_over(stream: socket.socket) -> bool:
+    """Both directions of it are shut, so that nobody uses it any more."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return bool(poll.poll(0))
 
 
 async def _to_the_end(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from deskbox import backends, registry
+from deskbox.control import KINDS
 from deskbox.errors import InvalidInput, Refused, Unavailable
 from deskbox.registry import DesktopRecord, Home
 from deskbox_guest.protocol import ENGINES, EngineName
@@ -43,7 +44,7 @@ class Keeping:
 def launch(
     name: str | None,
     *,
-    backend: str,
+    backend: str | None,
     size: tuple[int, int],
     url: str | None,
     packages: Sequence[str],
@@ -65,7 +66,8 @@ def launch(
     if lock is None:
         raise Refused(f"desktop {home.name!r} runs already: attach to it, or stop it first")
     try:
-        image = backends.create(backend).prepare(progress, packages)
+        wanted = backends.ImageSpec(tuple(packages), size, engine)
+        image = backends.create(backend).prepare(wanted, progress)
         if home.exists():
             raise Refused(
                 f"desktop {home.name!r} has lost its keeper: attach to it, or clear it away with "
@@ -169,8 +171,7 @@ def _wait_ready(home: Home, status: TextIO, progress: backends.Progress) -> None
         if "progress" in message:
             progress(message["progress"])
         elif "error" in message:
-            kind = Refused if message["kind"] == "refused" else Unavailable
-            raise kind(message["error"])
+            raise KINDS[message["kind"]](message["error"])
         else:
             return
     log = home.log.read_text(errors="replace").strip().splitlines() if home.log.exists() else []

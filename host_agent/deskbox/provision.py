@@ -1,9 +1,10 @@
 """What a host needs to run desktops: checked for `deskbox doctor`, and brought about for `up --setup`.
 
-Only three things: a Docker engine, mmdebstrap to build the guest's image, and noVNC's files to watch it. The
-engine is a service of the machine: where an init system runs, that starts it, and it stays. Where none runs
-(a container, a minimal machine) `dockerd` is started by hand; then we write down which process that is and
-where it keeps its sockets, and `stop_engine` ends it again, so that nothing is left that was not there.
+Only three things: what runs guests (a Docker engine, or bubblewrap, which needs none), mmdebstrap to build
+the guest's image, and noVNC's files to watch it. The engine is a service of the machine: where an init system
+runs, that starts it, and it stays. Where none runs (a container, a minimal machine) `dockerd` is started by
+hand; then we write down which process that is and where it keeps its sockets, and `stop_engine` ends it
+again, so that nothing is left that was not there.
 
 Whoever may use the engine can become root through it. A user who is not root and not in the group docker
 gets access to its socket by an access list, set through sudo: that works at once, in every shell, and is gone
@@ -20,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,9 +31,10 @@ import docker.errors
 import requests.exceptions
 import tenacity
 
-from deskbox import viewer
-from deskbox.errors import Refused
+from deskbox import backends, viewer
+from deskbox.errors import InvalidInput, Refused
 from deskbox.images import cache_dir
+from deskbox.processes import Process
 from deskbox.registry import state_dir
 
 Progress = Callable[[str], None]
@@ -61,15 +62,16 @@ class Check:
     ok: bool
     detail: str  # what was found
     fix: str  # what to do, if it is not ok
+    needed: bool = True  # whether it is a fault if it is not ok
 
 
 def check_host() -> list[Check]:
     """Look at this machine and change nothing."""
-    checks = (_check_system, _check_engine, _check_mmdebstrap, _check_novnc, _check_disk, _check_memory)
-    return [check() for check in checks]
+    checks = (_check_mmdebstrap, _check_novnc, _check_disk, _check_memory)
+    return [_check_system(), *_check_backends(), *(check() for check in checks)]
 
 
-def ask_for_password() -> None:
+def ask_for_password(backend: str | None = None) -> None:
     """Let sudo ask for a password now, if `ensure_host` with `install` will need it.
 
     Once a progress line is drawn on the terminal, that hides the question. If the answer is wrong, the step
@@ -77,26 +79,47 @@ def ask_for_password() -> None:
     """
     if os.geteuid() == 0 or not sys.stdin.isatty() or not _which("sudo"):
         return
-    if missing_packages() or probe_engine() in ("closed", "stopped"):
+    chosen = _choose(backend, install=True)
+    if missing_packages(chosen) or (chosen == "docker" and probe_engine() in ("closed", "stopped")):
         subprocess.run(["sudo", "--validate"])
 
 
-def ensure_host(progress: Progress, install: bool) -> None:
-    """Make sure that a desktop can be built, started and watched here.
+def ensure_host(progress: Progress, install: bool, backend: str | None = None) -> str:
+    """Make sure that a desktop can be built, started and watched here; return the backend to use.
 
-    With `install` what is missing is installed and started, as root or through sudo; without it nothing is
-    changed. Raises Refused with one sentence that says what to do.
+    That is what `backends.resolve` makes of `backend`. With `install` what is missing is installed and
+    started, as root or through sudo; without it nothing is changed. Raises Refused with one sentence that
+    says what to do.
     """
+    chosen = _choose(backend, install)
     if install:
-        packages = missing_packages()
+        packages = missing_packages(chosen)
         if packages:
             _apt_install(packages, progress)
-    _ensure_engine(progress, install)
+    if chosen == "docker":
+        _ensure_engine(progress, install)
+    else:
+        verdict = backends.check(chosen)
+        if not verdict.usable:
+            raise Refused(f"The backend {chosen} can't be used: {verdict.found}. {verdict.fix}")
     if install and not _check_novnc().ok:
         try:
             _fetch_novnc(progress)
         except Refused as refused:  # a desktop that can't be watched can still be used
             progress(str(refused))
+    return chosen
+
+
+def _choose(backend: str | None, install: bool) -> str:
+    """What `backends.resolve` says; if nothing works, what we would rather install."""
+    try:
+        return backends.resolve(backend)
+    except InvalidInput:
+        raise
+    except Refused:
+        if not install:
+            raise
+        return backends.NAMES[0]
 
 
 # --- checks ----------------------------------------------------------------------------------------------
@@ -106,16 +129,20 @@ def _check_system() -> Check:
     return Check("system", sys.platform == "linux", found, "Deskbox runs on Linux.")
 
 
-def _check_engine() -> Check:
-    state = probe_engine()
-    if state != "running":
-        return Check("Docker engine", False, _ENGINE_FOUND[state], _engine_fix(state))
-    client = docker.from_env(timeout=5)
-    try:
-        version = client.version()["Version"]
-    finally:
-        client.close()
-    return Check("Docker engine", True, f"version {version} answers", "")
+def _check_backends() -> list[Check]:
+    """Each of them, tried; one that works is enough."""
+    verdicts = {name: _verdict(name) for name in backends.NAMES}
+    needed = not any(verdict.usable for verdict in verdicts.values())
+    return [
+        Check(f"backend {name}", verdict.usable, verdict.found, verdict.fix, needed)
+        for name, verdict in verdicts.items()
+    ]
+
+
+def _verdict(name: str) -> backends.Verdict:
+    if name == "docker" and (state := probe_engine()) != "running":
+        return backends.Verdict(False, _ENGINE_FOUND[state], _engine_fix(state))
+    return backends.check(name)
 
 
 def _check_mmdebstrap() -> Check:
@@ -153,9 +180,10 @@ def _check_memory() -> Check:
 
 
 # --- packages --------------------------------------------------------------------------------------------
-def missing_packages() -> list[str]:
+def missing_packages(backend: str) -> list[str]:
     """The Debian packages that this host lacks; not noVNC's, which is unpacked instead of installed."""
     return choose_packages(
+        backend,
         engine=probe_engine(),
         root=os.geteuid() == 0,
         apparmor=_read("/sys/module/apparmor/parameters/enabled").startswith("Y"),
@@ -164,11 +192,13 @@ def missing_packages() -> list[str]:
 
 
 def choose_packages(
-    *, engine: EngineState, root: bool, apparmor: bool, has: Callable[[str], bool]
+    backend: str, *, engine: EngineState, root: bool, apparmor: bool, has: Callable[[str], bool]
 ) -> list[str]:
     """Which packages a host lacks. `has` tells whether it has a program of that name."""
     packages = []
-    if engine == "absent":
+    if backend == "bwrap" and not has("bwrap"):
+        packages.append("bubblewrap")
+    if backend == "docker" and engine == "absent":
         packages.append("docker.io")
         # With AppArmor in the kernel, Docker starts no container unless it can load its profile.
         if apparmor and not has("apparmor_parser"):
@@ -177,7 +207,7 @@ def choose_packages(
         packages.append("mmdebstrap")
     if not root and not has("newuidmap"):
         packages.append("uidmap")
-    if not root and engine not in ("running", "remote") and not has("setfacl"):
+    if backend == "docker" and not root and engine not in ("running", "remote") and not has("setfacl"):
         packages.append("acl")
     return packages
 
@@ -400,7 +430,8 @@ def stop_engine() -> bool:
 
 def _end(process: Process) -> None:
     """End our engine; then nobody uses the sockets that it leaves in its directory: it goes, too."""
-    process.end(_ENGINE_STOP_S)
+    # On SIGTERM dockerd ends its containerd and unmounts what it has mounted.
+    process.end(_ENGINE_STOP_S, _signal)
     if process.alive():
         raise Refused(f"The Docker engine still runs: end it with `sudo kill {process.pid}`, then repeat.")
     # It may have ended long ago, and another user's desktops may have started another one there.
@@ -421,43 +452,11 @@ def _runs_containers() -> bool:
         client.close()
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process that is surely the same one later: numbers are used again, with another time of start."""
-
-    pid: int
-    started: int  # clock ticks since boot; 0: it had ended already
-
-    @classmethod
-    def of(cls, pid: int) -> Process:
-        return cls(pid, _start_ticks(pid))
-
-    def alive(self) -> bool:
-        return self.started != 0 and _start_ticks(self.pid) == self.started
-
-    def end(self, within: float) -> None:
-        """SIGTERM, on which dockerd ends its containerd and unmounts what it has mounted; then SIGKILL."""
-        for number, patience in ((signal.SIGTERM, within), (signal.SIGKILL, 1.0)):
-            if self.alive():
-                _signal(self.pid, number)
-            deadline = time.monotonic() + patience
-            while self.alive() and time.monotonic() < deadline:
-                time.sleep(0.05)  # it may not be our child: then there is no event to wait for
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
+def _signal(process: Process, number: signal.Signals) -> None:
     try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
+        process.send(number)
     except PermissionError:  # it was started through sudo; a minimal system has no program `kill`
-        _run_as_root([sys.executable, "-c", f"import os; os.kill({pid}, {int(number)})"])
-
-
-def _start_ticks(pid: int) -> int:
-    """When a process started; 0 if it has ended."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
+        _run_as_root([sys.executable, "-c", f"import os; os.kill({process.pid}, {int(number)})"])
 
 
 def _record(process: Process) -> None:

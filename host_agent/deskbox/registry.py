@@ -7,7 +7,8 @@
         keeper.log
     <state>/desktops/NAME.lock      held (flock) by the keeper for as long as it lives
 
-A desktop whose lock is free has lost its keeper: it can be adopted by a new one, or reaped.
+A desktop whose lock is free has lost its keeper: it can be adopted by a new one, or reaped. Whoever looks for
+one whose guest has ended, too, reaps it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from deskbox import backends, control
-from deskbox.errors import DeskboxError, InvalidInput, Refused, Unavailable
+from deskbox.backends import connections
+from deskbox.errors import DeskboxError, InvalidInput, Refused
 from deskbox_guest.protocol import EngineName
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
@@ -36,7 +38,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 _MAX_SOCKET_PATH = 107
 STOP_TIMEOUT = 30.0
 
-State = Literal["starting", "running", "orphaned", "dead"]
+RecordState = Literal["starting", "running", "paused"]
+State = RecordState | Literal["orphaned", "dead"]
 
 
 class DesktopRecord(BaseModel):
@@ -50,7 +53,7 @@ class DesktopRecord(BaseModel):
     engine: EngineName = "xtest"
     image: str = ""
     created: float  # seconds since the epoch
-    state: Literal["starting", "running"] = "starting"
+    state: RecordState = "starting"
     timings_ms: dict[str, float] = {}
     guest_id: str = ""
     guest_facts: dict[str, str] = {}
@@ -60,8 +63,8 @@ class DesktopRecord(BaseModel):
 class DesktopInfo(BaseModel):
     """A desktop as `deskbox ls` shows it.
 
-    state: starting, running; orphaned (its keeper died, its guest lives: attach adopts it);
-    dead (nothing runs any more: `deskbox down` clears it away).
+    state: starting, running, paused; orphaned (its keeper died, its guest lives: attach adopts it);
+    dead (its keeper died, and what ran its guest does not answer: when it does, `deskbox down` ends it).
     """
 
     name: str
@@ -86,12 +89,12 @@ class Home:
         self.record_file = self.path / "desktop.json"
         self.control_socket = self.path / "control.sock"
         self.guest_dir = self.path / "guest"
-        self.guest_socket = self.guest_dir / "guest.sock"
         self.log = self.path / "keeper.log"
         self._lock_file = self.path.with_name(f"{name}.lock")
-        if len(os.fsencode(self.guest_socket)) > _MAX_SOCKET_PATH:
+        longest = self.guest_dir / connections.SOCKET
+        if len(os.fsencode(longest)) > _MAX_SOCKET_PATH:
             raise Refused(
-                f"the path {self.guest_socket} is longer than the {_MAX_SOCKET_PATH} bytes that a socket may "
+                f"the path {longest} is longer than the {_MAX_SOCKET_PATH} bytes that a socket may "
                 "have: set DESKBOX_STATE_DIR to a shorter directory"
             )
 
@@ -217,10 +220,9 @@ def stop(name: str) -> bool:
 
 
 def stop_all() -> list[str]:
-    """End all desktops of this user, and containers of ours that no desktop knows. Returns their names."""
+    """End all desktops of this user, and guests of ours that no desktop knows. Returns their names."""
     stopped = [name for name in _names() if stop(name)]
-    with contextlib.suppress(Unavailable):
-        stopped += backends.remove_strays(state_id())
+    stopped += backends.remove_strays(state_id())
     for lock_file in _desktops().glob("*.lock"):  # of starts that were killed before they made anything
         home = Home(lock_file.stem)
         if (lock := home.lock()) is not None:
@@ -254,10 +256,11 @@ def _state(home: Home, record: DesktopRecord | None) -> State | None:
     try:
         if not home.exists():  # it ended while we looked
             return None
-        if record is None or not record.guest_id:
-            return "dead"
-        return "orphaned" if backends.create(record.backend).alive(record.guest_id) else "dead"
-    except Unavailable:
+        if record and record.guest_id and backends.create(record.backend).alive(record.guest_id):
+            return "orphaned"
+        reap(home)
+        return None
+    except DeskboxError:
         return "dead"
     finally:
         home.unlock(lock)

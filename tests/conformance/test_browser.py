@@ -25,6 +25,7 @@ import pytest
 from PIL import Image
 from tests.support.tk_witness import eventually
 
+from deskbox.backends.base import ImageSpec
 from deskbox.backends.docker import DockerBackend, Limits, hardening
 from deskbox.desktop import Desktop
 from deskbox_guest.protocol import Settle
@@ -205,7 +206,7 @@ ASK = "from Xlib.display import Display; print(Display(':0').screen().width_in_p
 
 
 def test_what_an_x_server_left_behind_stops_nobody(state_dir: object) -> None:
-    image = DockerBackend().prepare(lambda _: None)
+    image = DockerBackend().prepare(ImageSpec(), lambda _: None)
     guest: Any = docker.from_env().containers.run(
         image,
         entrypoint=["dumb-init", "--", "sh", "-c", LEFT_BEHIND],

@@ -12,40 +12,20 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import docker
 import pytest
+from tests.support.guests import backend, guests_named, kill_agent, kill_guest
 from tests.support.promptly import promptly
 
 from deskbox import registry
 from deskbox.desktop import Desktop
-from deskbox.errors import Cancelled, Interrupted, InvalidInput, Refused, Unavailable
+from deskbox.errors import Cancelled, Interrupted, InvalidInput, Paused, Refused, Unavailable
 from deskbox_guest.protocol import Frame, Held, Settle
 
 LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 400
 # Some ten seconds of a paced drag: back and forth over the screen with the button down.
 LONG_DRAG = "mousemove 100 300 keydown shift mousedown 1 " + "mousemove 1100 500 mousemove 100 300 " * 40
 LONG_DRAG += "mouseup 1 keyup shift"
-
-
-def container(desktop: Desktop) -> Any:
-    client = docker.from_env()
-    found: list[Any] = client.containers.list(filters={"label": f"deskbox.name={desktop.name}"})
-    [one] = [c for c in found if c.labels["deskbox.owner"] == registry.state_id()]
-    return one
-
-
-def containers_named(name: str) -> list[Any]:
-    found: list[Any] = docker.from_env().containers.list(
-        all=True, filters={"label": [f"deskbox.name={name}", f"deskbox.owner={registry.state_id()}"]}
-    )
-    return found
-
-
-def kill_agent(desktop: Desktop) -> None:
-    exit_code, _ = container(desktop).exec_run(["pkill", "-KILL", "-f", "deskbox_guest.agent"])
-    assert exit_code == 0
 
 
 def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
@@ -99,15 +79,14 @@ def test_channel_cut_in_the_middle_of_a_text(own: Desktop) -> None:
 
 
 def test_guest_killed(own: Desktop) -> None:
-    killed = container(own)
-    killer = threading.Timer(0.5, killed.kill)
+    killer = threading.Timer(0.5, kill_guest, (own,))
     killer.start()
     began = time.monotonic()
     with pytest.raises(Unavailable):
         own.step(LONG_DRAG)
     assert time.monotonic() - began < 15
     until(lambda: registry.find("broken") is None)
-    assert containers_named("broken") == []
+    assert guests_named("broken") == []
     with pytest.raises(Unavailable):
         own.held_inputs()
 
@@ -202,31 +181,105 @@ def test_files_go_only_where_the_user_may_write(desktop: Desktop, path: str) -> 
     assert path.rpartition("/")[0] in str(caught.value)
 
 
-def test_keeper_killed_is_adopted(state_dir: Path) -> None:
-    with Desktop.launch("orphan", url="about:blank", detach=True) as desktop:
-        desktop.write_file("kept.txt", b"kept")
-    record = registry.Home("orphan").read()
+def kill_keeper(name: str) -> None:
+    record = registry.Home(name).read()
     assert record is not None
     os.kill(record.keeper_pid, signal.SIGKILL)
-    until(lambda: (found := registry.find("orphan")) is not None and found.state == "orphaned")
-    with Desktop.attach("orphan") as desktop:
-        assert desktop.read_file("kept.txt") == b"kept"
-        desktop.step("mousemove 50 60 click 1")
-    assert registry.stop("orphan")
+    # A guest in bubblewrap ends with its keeper.
+    left = None if backend() == "bwrap" else "orphaned"
+    until(lambda: (found.state if (found := registry.find(name)) else None) == left)
+
+
+def test_keeper_killed(state_dir: Path) -> None:
+    with Desktop.launch("orphan", url="about:blank", detach=True) as desktop:
+        desktop.write_file("kept.txt", b"kept")
+    kill_keeper("orphan")
+    if backend() != "bwrap":
+        with Desktop.attach("orphan") as desktop:
+            assert desktop.read_file("kept.txt") == b"kept"
+            desktop.step("mousemove 50 60 click 1")
+        assert registry.stop("orphan")
     assert registry.find("orphan") is None
-    assert containers_named("orphan") == []
+    assert guests_named("orphan") == []
 
 
 def test_keeper_killed_can_be_cleared_away(state_dir: Path) -> None:
     with Desktop.launch("orphan", url="about:blank", detach=True):
         pass
-    record = registry.Home("orphan").read()
-    assert record is not None
-    os.kill(record.keeper_pid, signal.SIGKILL)
-    until(lambda: (found := registry.find("orphan")) is not None and found.state == "orphaned")
-    assert registry.stop("orphan")
-    assert containers_named("orphan") == []
+    kill_keeper("orphan")
+    registry.stop("orphan")
+    assert guests_named("orphan") == []
     assert not registry.Home("orphan").exists()
+
+
+def test_a_paused_desktop_says_so_at_once_and_goes_on_as_it_was(own: Desktop) -> None:
+    own.write_file("kept.txt", b"kept")
+    own.step("mousemove 30 40 keydown shift")
+    own.pause()
+    own.pause()
+    for call in (own.screenshot, own.held_inputs, lambda: own.step("click 1"), lambda: own.exec(["true"])):
+        began = time.monotonic()
+        with pytest.raises(Paused, match="deskbox resume broken"):
+            call()
+        assert time.monotonic() - began < 2
+    found = registry.find("broken")
+    assert found is not None
+    assert found.state == "paused"
+    with Desktop.attach("broken", observe=True) as observer, pytest.raises(Paused):
+        observer.screenshot()
+    own.resume()
+    own.resume()
+    assert own.held_inputs() == Held()
+    assert own.step().result.pointer == (30, 40)
+    assert own.read_file("kept.txt") == b"kept"
+
+
+def test_nothing_runs_in_a_paused_desktop(own: Desktop) -> None:
+    def beats() -> int:
+        return len(own.read_file("beats"))
+
+    beating = "import time\nwhile True: print('.', end='', flush=True); time.sleep(0.01)"
+    own.exec(["sh", "-c", f'setsid python3 -c "{beating}" >beats 2>/dev/null &'])
+    until(lambda: beats() > 0)
+    own.pause()
+    time.sleep(3)
+    own.resume()
+    assert beats() < 200  # it had some tenths of a second; three more would have made it three hundred
+    before = beats()
+    until(lambda: beats() > before)
+
+
+def test_paused_in_the_middle_of_a_drag(own: Desktop) -> None:
+    pauser = threading.Timer(0.5, own.pause)
+    pauser.start()
+    with pytest.raises(Interrupted, match=r"is paused.*part of it may have happened"):
+        own.step(LONG_DRAG)
+    pauser.join()
+    own.resume()
+    assert own.held_inputs() == Held()
+
+
+def test_a_paused_desktop_can_be_stopped(state_dir: Path) -> None:
+    with Desktop.launch("frozen", url="about:blank", detach=True) as desktop:
+        desktop.pause()
+    assert registry.stop("frozen")
+    assert guests_named("frozen") == []
+    assert registry.find("frozen") is None
+
+
+def test_keeper_of_a_paused_desktop_killed(state_dir: Path) -> None:
+    with Desktop.launch("frozen", url="about:blank", detach=True) as desktop:
+        desktop.pause()
+    kill_keeper("frozen")
+    if backend() != "bwrap":
+        with Desktop.attach("frozen") as desktop:
+            with pytest.raises(Paused):
+                desktop.screenshot()
+            desktop.resume()
+            assert desktop.screenshot().startswith(b"\x89PNG")
+        assert registry.stop("frozen")
+    assert registry.find("frozen") is None
+    assert guests_named("frozen") == []
 
 
 def test_owner_killed_takes_its_desktop_with_it(state_dir: Path) -> None:
@@ -236,11 +289,11 @@ def test_owner_killed_takes_its_desktop_with_it(state_dir: Path) -> None:
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == "1\n"
-    assert len(containers_named("tied")) == 1
+    assert len(guests_named("tied")) == 1
     owner.kill()
     owner.communicate()
     until(lambda: registry.find("tied") is None, timeout=20)
-    assert containers_named("tied") == []
+    assert guests_named("tied") == []
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.3, 0.6, 1.0])
@@ -251,9 +304,8 @@ def test_owner_killed_while_it_starts_a_desktop(state_dir: Path, delay: float) -
         owner.wait(delay)
     owner.kill()
     owner.wait()
-    until(lambda: (found := registry.find("early")) is None or found.state == "dead", timeout=30)
-    registry.stop("early")
-    until(lambda: containers_named("early") == [])
+    until(lambda: registry.find("early") is None, timeout=30)
+    until(lambda: guests_named("early") == [])
     assert registry.find("early") is None
 
 
@@ -270,7 +322,7 @@ def test_interrupt_key_while_a_desktop_starts(state_dir: Path, delay: float) -> 
     else:
         assert errors.rstrip().endswith("KeyboardInterrupt")
     assert registry.find("given-up") is None
-    assert containers_named("given-up") == []
+    assert guests_named("given-up") == []
 
 
 @pytest.mark.parametrize(
@@ -330,7 +382,7 @@ def test_nothing_is_left_after_close(state_dir: Path) -> None:
     keeper = registry.Home("short").read()
     assert keeper is not None
     desktop.close()
-    assert containers_named("short") == []
+    assert guests_named("short") == []
     assert not Path(f"/proc/{keeper.keeper_pid}").exists()
     assert not registry.Home("short").exists()
     assert "short" not in Path("/proc/self/mountinfo").read_text()

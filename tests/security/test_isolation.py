@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from deskbox import registry
-from deskbox.backends.base import GuestSpec
+from deskbox.backends.base import GuestSpec, ImageSpec
 from deskbox.backends.docker import DockerBackend, Limits, hardening
 from deskbox.desktop import Desktop
 
@@ -26,7 +26,7 @@ facts["capabilities"] = [status[name].strip() for name in ("CapEff", "CapPrm", "
 facts["no_new_privs"] = status["NoNewPrivs"].strip()
 facts["seccomp"] = status["Seccomp"].strip()
 facts["uid"] = status["Uid"].split()
-facts["interfaces"] = sorted(os.listdir("/sys/class/net"))
+facts["interfaces"] = sorted(name for _, name in socket.if_nameindex())
 facts["routes"] = len(open("/proc/net/route").readlines()) - 1
 facts["writable"] = sorted(
     line.split()[1] for line in open("/proc/mounts")
@@ -127,6 +127,7 @@ for child in children:
 """
 
 
+@pytest.mark.backends("docker")
 def test_limits_hold(shared_desktop: Desktop) -> None:
     found: list[Any] = docker.from_env().containers.list(
         filters={"label": [f"deskbox.name={shared_desktop.name}", f"deskbox.owner={registry.state_id()}"]}
@@ -223,6 +224,7 @@ def test_a_guest_that_floods_its_keeper_harms_only_itself(shared_desktop: Deskto
         assert observer.screenshot().startswith(b"\x89PNG")
 
 
+@pytest.mark.backends("docker")
 def test_engine_without_a_protection_gets_its_own_default() -> None:
     limits = Limits()
     assert limits.facts() == {"seccomp": "deskbox", "open_files": "65536"}
@@ -236,9 +238,12 @@ def test_engine_without_a_protection_gets_its_own_default() -> None:
     assert limits.without("no space left on device") is None
 
 
+@pytest.mark.backends("docker")
 def test_the_engine_default_profile_works_too(state_dir: Path) -> None:
     backend = DockerBackend()
-    spec = GuestSpec("weaker", (640, 480), "", state_dir, registry.state_id(), backend.prepare(print))
+    spec = GuestSpec(
+        "weaker", (640, 480), "", state_dir, registry.state_id(), backend.prepare(ImageSpec(), print)
+    )
     guest = backend._start(spec, Limits(seccomp=False, open_files=False))
     try:
         status: Any = (

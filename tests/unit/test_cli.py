@@ -107,6 +107,12 @@ def desktop_class(world: World) -> type:
             assert not cancelled()
             world.calls.append(("type_text", text, pace))
 
+        def pause(self) -> None:
+            world.calls.append(("pause",))
+
+        def resume(self) -> None:
+            world.calls.append(("resume",))
+
         def open_url(self, url: str) -> None:
             world.calls.append(("open_url", url))
 
@@ -138,6 +144,8 @@ def desktop_class(world: World) -> type:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
+    for name in ("DESKBOX_BACKEND", "DESKBOX_ENGINE"):
+        monkeypatch.delenv(name, raising=False)
 
     def find(name: str) -> SimpleNamespace | None:
         return next((info for info in world.infos if info.name == name), None)
@@ -150,15 +158,16 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         world.calls.append(("stop_all",))
         return [info.name for info in world.infos]
 
-    def ensure_host(progress: Callable[[str], None], install: bool) -> None:
-        world.calls.append(("ensure_host", install))
+    def ensure_host(progress: Callable[[str], None], install: bool, backend: str | None) -> str:
+        world.calls.append(("ensure_host", install, backend))
+        return backend or "docker"
 
     stand_ins: dict[str, dict[str, Any]] = {
         "desktop": {"Desktop": desktop_class(world)},
         "backends": {
-            "resolve": lambda name: "docker",
+            "ImageSpec": lambda: "the usual",
             "create": lambda name: SimpleNamespace(
-                prepare=lambda progress: world.calls.append(("prepare", name))
+                prepare=lambda wanted, progress: world.calls.append(("prepare", name))
             ),
         },
         "launcher": {"DEFAULT_SIZE": (1280, 800), "DEFAULT_ENGINE": "xtest"},
@@ -170,7 +179,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         },
         "provision": {
             "ensure_host": ensure_host,
-            "ask_for_password": lambda: None,
+            "ask_for_password": lambda backend: None,
             "check_host": lambda: world.checks,
             "stop_engine": lambda: world.calls.append(("stop_engine",)),
         },
@@ -317,14 +326,14 @@ def test_up_launches_a_detached_desktop_and_says_how_to_use_it(world: World) -> 
     result = call("up", "--name", "a", "--size", "1024x768", "--url", "about:blank", "--package", "gimp")
     assert result.exit_code == 0
     launched = {
-        "backend": "auto",
+        "backend": "docker",
         "size": (1024, 768),
         "url": "about:blank",
         "packages": ["gimp"],
         "engine": "xtest",
         "detach": True,
     }
-    assert world.named("ensure_host", "launch") == [("ensure_host", False), ("launch", "a", launched)]
+    assert world.named("ensure_host", "launch") == [("ensure_host", False, None), ("launch", "a", launched)]
     for part in ("a is running", "docker", "1280x800", "http://127.0.0.1:6080/one-time", "shot --name a"):
         assert part in result.stdout
     for part in ("do --name a", "drill --name a", "down a"):
@@ -334,7 +343,7 @@ def test_up_launches_a_detached_desktop_and_says_how_to_use_it(world: World) -> 
 
 def test_up_setup_may_install(world: World) -> None:
     call("up", "--setup")
-    assert world.named("ensure_host") == [("ensure_host", True)]
+    assert world.named("ensure_host") == [("ensure_host", True, None)]
 
 
 def test_up_json(world: World) -> None:
@@ -397,7 +406,7 @@ def test_up_refuses_what_the_running_desktop_is_not(world: World) -> None:
 
 def test_image_prepares_the_backend(world: World) -> None:
     assert document(call("image", "--setup", "--json"))["backend"] == "docker"
-    assert world.calls == [("ensure_host", True), ("prepare", "docker")]
+    assert world.calls == [("ensure_host", True, None), ("prepare", "docker")]
 
 
 def test_ls(world: World) -> None:
@@ -671,7 +680,7 @@ def test_cp_takes_the_name_of_a_bare_colon_from_the_option(world: World, tmp_pat
 
 # --- doctor ----------------------------------------------------------------------------------------------
 def test_doctor_is_content(world: World) -> None:
-    world.checks = [SimpleNamespace(name="docker", ok=True, detail="answers", fix="")]
+    world.checks = [SimpleNamespace(name="docker", ok=True, detail="answers", fix="", needed=True)]
     world.run()
     result = call("doctor", "--json")
     assert result.exit_code == 0
@@ -692,7 +701,8 @@ def test_doctor_reports_an_orphan_as_taken_over(world: World) -> None:
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do(world: World) -> None:
-    world.checks = [SimpleNamespace(name="docker", ok=False, detail="no engine", fix="apt install docker.io")]
+    fix = "apt install docker.io"
+    world.checks = [SimpleNamespace(name="docker", ok=False, detail="no engine", fix=fix, needed=True)]
     result = call("doctor")
     assert result.exit_code == 1
     assert "apt install docker.io" in result.stdout

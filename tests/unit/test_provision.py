@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from deskbox import provision
+from deskbox import backends, provision
 from deskbox.errors import Refused
-from deskbox.provision import Process, choose_packages
+from deskbox.processes import Process
+from deskbox.provision import choose_packages
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def test_packages(
     found: provision.EngineState, root: bool, apparmor: bool, programs: list[str], packages: list[str]
 ) -> None:
     chosen = choose_packages(
-        engine=found, root=root, apparmor=apparmor, has=lambda program: program in programs
+        "docker", engine=found, root=root, apparmor=apparmor, has=lambda program: program in programs
     )
     assert chosen == packages
 
@@ -77,7 +78,7 @@ def test_without_setup_nothing_is_changed_and_the_sentence_says_what_to_do(
 ) -> None:
     engine.append(found)
     with pytest.raises(Refused, match=sentence):
-        provision.ensure_host(print, install=False)
+        provision.ensure_host(print, install=False, backend="docker")
 
 
 def test_an_engine_elsewhere_is_not_replaced_by_one_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,7 @@ def test_a_running_engine_is_left_alone(
 ) -> None:
     engine.append("running")
     monkeypatch.setattr(provision, "_start_engine", lambda: pytest.fail("started another engine"))
-    provision.ensure_host(print, install=False)
+    provision.ensure_host(print, install=False, backend="docker")
     assert not provision.stop_engine()
 
 
@@ -160,12 +161,12 @@ def test_sudo_asks_before_anything_is_drawn_if_it_will_be_needed(
 ) -> None:
     engine.append(found)
     ran: list[list[str]] = []
-    monkeypatch.setattr(provision, "missing_packages", lambda: packages)
+    monkeypatch.setattr(provision, "missing_packages", lambda backend: packages)
     monkeypatch.setattr(provision, "_which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
     monkeypatch.setattr(subprocess, "run", ran.append)
-    provision.ask_for_password()
+    provision.ask_for_password("docker")
     assert ran == ([["sudo", "--validate"]] if asked else [])
 
 
@@ -319,7 +320,8 @@ def test_without_root_and_sudo_the_command_is_shown(monkeypatch: pytest.MonkeyPa
 def test_checks_name_what_they_found(engine: list[provision.EngineState]) -> None:
     engine.append("closed")
     checks = {check.name: check for check in provision.check_host()}
-    assert list(checks) == ["system", "Docker engine", "mmdebstrap", "noVNC", "disk", "memory"]
-    assert not checks["Docker engine"].ok
-    assert "usermod" in checks["Docker engine"].fix
+    named = [f"backend {name}" for name in backends.NAMES]
+    assert list(checks) == ["system", *named, "mmdebstrap", "noVNC", "disk", "memory"]
+    assert not checks["backend docker"].ok
+    assert "usermod" in checks["backend docker"].fix
     assert all(check.detail for check in checks.values())

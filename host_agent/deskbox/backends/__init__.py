@@ -2,36 +2,85 @@
 
 from __future__ import annotations
 
-from deskbox.backends.base import Backend, Guest, GuestSpec, Progress
-from deskbox.errors import InvalidInput
+import os
 
-NAMES = ("docker",)
+from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress, Verdict
+from deskbox.errors import DeskboxError, InvalidInput, Refused
 
-__all__ = ["NAMES", "Backend", "Guest", "GuestSpec", "Progress", "create", "remove_strays", "resolve"]
+NAMES = ("docker", "bwrap")  # in the order in which "auto" tries them
+AUTO = "auto"
+
+__all__ = [
+    "AUTO",
+    "NAMES",
+    "Backend",
+    "Guest",
+    "GuestSpec",
+    "ImageSpec",
+    "Progress",
+    "Verdict",
+    "check",
+    "create",
+    "named",
+    "remove_strays",
+    "resolve",
+]
 
 
-def resolve(name: str) -> str:
-    """The backend that `name` means; "auto" picks the first one. Raises InvalidInput."""
-    if name == "auto":
-        return NAMES[0]
-    if name not in NAMES:
-        raise InvalidInput(f"backend {name!r} is not known: use auto or {', '.join(NAMES)}")
+def named(name: str | None) -> str:
+    """The backend that `name` means, or else DESKBOX_BACKEND; "auto" if neither says. Raises InvalidInput."""
+    name = name or os.environ.get("DESKBOX_BACKEND") or AUTO
+    if name != AUTO and name not in NAMES:
+        raise InvalidInput(f"backend {name!r} is not known: use {AUTO} or {', '.join(NAMES)}")
     return name
 
 
-def create(name: str) -> Backend:
-    """Connect to the backend. Raises InvalidInput or Unavailable."""
-    resolve(name)
-    from deskbox.backends.docker import DockerBackend  # the SDK takes 0.2 s to import
+def resolve(name: str | None) -> str:
+    """The same, and for "auto" the first one that works on this machine. Raises InvalidInput, Refused."""
+    name = named(name)
+    if name != AUTO:
+        return name
+    found = {}
+    for candidate in NAMES:
+        found[candidate] = check(candidate)
+        if found[candidate].usable:
+            return candidate
+    reasons = "; ".join(f"{candidate}: {verdict.found}" for candidate, verdict in found.items())
+    raise Refused(
+        f"nothing on this machine can run a desktop ({reasons}): let `make up` install what is missing, or "
+        "install the Debian package docker.io, bubblewrap or qemu-system-x86"
+    )
 
-    return DockerBackend()
+
+def check(name: str) -> Verdict:
+    """Whether this backend works on this machine, found by trying it."""
+    return _kind(named(name)).check()
+
+
+def create(name: str) -> Backend:
+    """The backend of that name. Raises InvalidInput, or Unavailable if what it needs does not answer."""
+    return _kind(named(name))()
+
+
+def _kind(name: str) -> type[Backend]:
+    # Imported here: the Docker SDK takes 0.2 s, and nobody needs all of them.
+    if name == "docker":
+        from deskbox.backends.docker import DockerBackend
+
+        return DockerBackend
+    from deskbox.backends.bubblewrap import BubblewrapBackend
+
+    return BubblewrapBackend
 
 
 def remove_strays(owner: str) -> list[str]:
     """Stop every guest of this owner, whether a desktop knows it or not. Returns their desktops' names."""
     stopped = []
     for name in NAMES:
-        backend = create(name)
+        try:
+            backend = create(name)
+        except DeskboxError:
+            continue  # what does not answer runs no guest that could be ended
         for guest_id, desktop in backend.guests(owner).items():
             backend.stop(guest_id)
             stopped.append(desktop)

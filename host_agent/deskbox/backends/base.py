@@ -1,13 +1,33 @@
-"""What a backend is: start a guest, say whether it lives, stop it, leave nothing."""
+"""What a backend is: start a guest, connect to it, see whether it lives, freeze it, stop it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deskbox.backends.connections import Connections, Dialled
+
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What guests are to be started from. Size and engine matter where a running guest is frozen for it."""
+
+    packages: tuple[str, ...] = ()  # of Debian, besides those that every guest has
+    size: tuple[int, int] = (1280, 800)
+    engine: str = "xtest"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether this machine can run guests in one way, found by trying it."""
+
+    usable: bool
+    found: str  # a clause: what was found
+    fix: str = ""  # what to do, if it is not usable
 
 
 @dataclass(frozen=True)
@@ -17,7 +37,7 @@ class GuestSpec:
     name: str
     size: tuple[int, int]  # of the screen, pixels
     url: str  # the page that the browser opens with; "": the start page
-    socket_dir: Path  # a directory of the host; the guest sees it read-only as /rpc and dials /rpc/guest.sock
+    directory: Path  # of the host, for this guest alone: what the two share, such as sockets
     owner: str  # tells this state directory's guests from another's
     image: str  # what `prepare` returned
     engine: str = "xtest"  # what carries out scripts
@@ -47,12 +67,16 @@ class Backend(ABC):
 
     name: str
 
+    @classmethod
     @abstractmethod
-    def prepare(self, progress: Progress, packages: Sequence[str] = ()) -> str:
-        """Make the image that guests start from, if it is missing, and return its name.
+    def check(cls) -> Verdict:
+        """Whether this machine can run such guests. Changes nothing."""
 
-        `packages` are Debian packages that it has besides its own. This may take minutes, and says so
-        through `progress`; interrupted, it leaves nothing half made.
+    @abstractmethod
+    def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
+        """Make what guests start from, if it is missing, and return its name.
+
+        This may take minutes, and says so through `progress`; interrupted, it leaves nothing half made.
         """
 
     @abstractmethod
@@ -63,6 +87,10 @@ class Backend(ABC):
     def start(self, spec: GuestSpec) -> Guest:
         """Start a guest. If this raises, nothing is left of it."""
 
+    def connections(self, directory: Path) -> Connections:
+        """How the keeper gets byte streams to the guest of that directory."""
+        return Dialled(directory)
+
     @abstractmethod
     def wait(self, guest_id: str) -> str:
         """Block until the guest has ended; return why, as a clause for a sentence."""
@@ -71,8 +99,16 @@ class Backend(ABC):
     def alive(self, guest_id: str) -> bool: ...
 
     @abstractmethod
+    def pause(self, guest_id: str) -> None:
+        """Freeze all that runs in the guest. Idempotent."""
+
+    @abstractmethod
+    def resume(self, guest_id: str) -> None:
+        """Let it go on. Idempotent."""
+
+    @abstractmethod
     def stop(self, guest_id: str) -> None:
-        """End the guest and remove all that it used. Idempotent."""
+        """End the guest, also a frozen one, and remove all that it used. Idempotent."""
 
     @abstractmethod
     def guests(self, owner: str) -> dict[str, str]:

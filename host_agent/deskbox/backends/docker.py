@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 import docker
@@ -14,24 +12,12 @@ import docker.errors
 import requests.exceptions
 
 from deskbox import images
-from deskbox.backends.base import Backend, Guest, GuestSpec, Progress
+from deskbox.backends import limits, seccomp
+from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress, Verdict
 from deskbox.errors import Refused, Unavailable
 
 LABEL = "deskbox.name"
 OWNER_LABEL = "deskbox.owner"
-UID = 1000
-
-# Sizes are the guest's own limits, not reservations. Firefox with a few tabs needs 300 MB to 1 GB.
-MEMORY = "2g"
-SHM = "256m"
-PIDS = 512
-OPEN_FILES = 65536
-# Docker mounts tmpfs `noexec` unless told otherwise; a desktop's user may run what they wrote.
-TMPFS = {
-    "/tmp": "rw,exec,nosuid,nodev,mode=1777,size=512m",
-    "/run": f"rw,nosuid,nodev,uid={UID},gid={UID},mode=755,size=16m",
-    "/home/user": f"rw,exec,nosuid,nodev,uid={UID},gid={UID},mode=700,size=512m",
-}
 
 
 class DockerBackend(Backend):
@@ -40,40 +26,51 @@ class DockerBackend(Backend):
     def __init__(self) -> None:
         self._client = connect()
 
-    def prepare(self, progress: Progress, packages: Sequence[str] = ()) -> str:
-        return images.ensure_docker_image(self._client, progress, packages=packages)
+    @classmethod
+    def check(cls) -> Verdict:
+        try:
+            client = connect()
+        except Unavailable as error:
+            return Verdict(False, "no engine answers", str(error))
+        try:
+            return Verdict(True, f"engine {client.version()['Version']} answers")
+        finally:
+            client.close()
+
+    def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
+        return images.ensure_docker_image(self._client, progress, packages=wanted.packages)
 
     def prune(self, progress: Progress) -> None:
         images.prune(self._client, progress)
 
     def start(self, spec: GuestSpec) -> Guest:
-        limits = Limits()
+        given = Limits()
         while True:
             try:
-                return self._start(spec, limits)
+                return self._start(spec, given)
             except docker.errors.APIError as error:
-                weaker = limits.without(str(error))
+                weaker = given.without(str(error))
                 if weaker is None:
                     reason = error.explanation or error
                     raise Refused(f"the Docker engine refused to start the guest: {reason}") from error
-                limits = weaker
+                given = weaker
 
-    def _start(self, spec: GuestSpec, limits: Limits) -> Guest:
+    def _start(self, spec: GuestSpec, given: Limits) -> Guest:
         container: Any = self._client.containers.create(
             spec.image,
             name=f"deskbox-{spec.name}-{secrets.token_hex(4)}",
             hostname="deskbox",
             labels={LABEL: spec.name, OWNER_LABEL: spec.owner},
             environment=spec.environment(),
-            volumes=[f"{spec.socket_dir}:/rpc:ro"],
-            **hardening(limits),
+            volumes=[f"{spec.directory}:/rpc:ro"],
+            **hardening(given),
         )
         try:
             container.start()
         except BaseException:
             container.remove(force=True)
             raise
-        return Guest(container.id, limits.facts())
+        return Guest(container.id, given.facts())
 
     def wait(self, guest_id: str) -> str:
         while True:
@@ -98,6 +95,20 @@ class DockerBackend(Backend):
             return False
         except (requests.exceptions.RequestException, docker.errors.DockerException) as error:
             raise Unavailable(f"the Docker engine does not answer: {error}") from error
+
+    def pause(self, guest_id: str) -> None:
+        self._freeze(guest_id, "paused")
+
+    def resume(self, guest_id: str) -> None:
+        self._freeze(guest_id, "running")
+
+    def _freeze(self, guest_id: str, wanted: str) -> None:
+        try:
+            container = self._client.containers.get(guest_id)
+            if container.status != wanted:
+                container.pause() if wanted == "paused" else container.unpause()
+        except (requests.exceptions.RequestException, docker.errors.DockerException) as error:
+            raise Unavailable(f"the Docker engine did not do it: {error}") from error
 
     def stop(self, guest_id: str) -> None:
         try:
@@ -149,27 +160,33 @@ class Limits:
     def facts(self) -> dict[str, str]:
         return {
             "seccomp": "deskbox" if self.seccomp else "engine default",
-            "open_files": str(OPEN_FILES) if self.open_files else "engine default",
+            "open_files": str(limits.OPEN_FILES) if self.open_files else "engine default",
         }
 
 
-def hardening(limits: Limits) -> dict[str, Any]:
+def hardening(given: Limits) -> dict[str, Any]:
     """The container options that isolate a guest."""
     security = ["no-new-privileges:true"]
-    if limits.seccomp:
-        text = resources.files("deskbox.backends").joinpath("seccomp.json").read_text()
-        security.append(f"seccomp={json.dumps(json.loads(text), separators=(',', ':'))}")
-    ulimit = docker.types.Ulimit(name="nofile", soft=OPEN_FILES, hard=OPEN_FILES)
+    if given.seccomp:
+        security.append(f"seccomp={json.dumps(seccomp.profile(), separators=(',', ':'))}")
+    ulimit = docker.types.Ulimit(name="nofile", soft=limits.OPEN_FILES, hard=limits.OPEN_FILES)
     return {
         "network_mode": "none",
         "cap_drop": ["ALL"],
         "security_opt": security,
         "read_only": True,
-        "user": f"{UID}:{UID}",
-        "tmpfs": TMPFS,
-        "mem_limit": MEMORY,
-        "memswap_limit": MEMORY,
-        "shm_size": SHM,
-        "pids_limit": PIDS,
-        "ulimits": [ulimit] if limits.open_files else [],
+        "user": f"{limits.UID}:{limits.UID}",
+        "tmpfs": {path: _tmpfs(*place) for path, place in limits.TMPFS.items()},
+        "mem_limit": limits.MEMORY,
+        "memswap_limit": limits.MEMORY,
+        "shm_size": limits.SHM,
+        "pids_limit": limits.TASKS,
+        "ulimits": [ulimit] if given.open_files else [],
     }
+
+
+def _tmpfs(size: int, mode: int) -> str:
+    """The options of one of the guest's writable places, which belongs to its user unless it is for all."""
+    owner = "" if mode & 0o002 else f"uid={limits.UID},gid={limits.UID},"
+    # Docker mounts tmpfs `noexec` unless told otherwise; a desktop's user may run what they wrote.
+    return f"rw,exec,nosuid,nodev,{owner}mode={mode:o},size={size}"

@@ -107,6 +107,8 @@ _FILES, _MODEL, _HELP = "Commands and files", "Let a model act", "When something
 
 app.command(rich_help_panel=_LIVES)(lifecycle.up)
 app.command(rich_help_panel=_LIVES)(lifecycle.ls)
+app.command(rich_help_panel=_LIVES)(lifecycle.pause)
+app.command(rich_help_panel=_LIVES)(lifecycle.resume)
 app.command(rich_help_panel=_LIVES)(lifecycle.down)
 app.command(rich_help_panel=_LIVES)(lifecycle.image)
 app.command(rich_help_panel=_LOOK)(look.shot)

@@ -49,7 +49,8 @@ def bench(
 ) -> None:
     """Measure Deskbox beside xdotool, docker exec, pyautogui, pynput and the bare limit, in a fresh guest.
 
-    All take turns in one run, so that what disturbs the machine disturbs them all. It takes ten minutes.
+    All take turns in one run, so that what disturbs the machine disturbs them all. It takes a quarter of an
+    hour.
     """
     from deskbox_bench import documents
     from deskbox_bench import plot as figures

@@ -23,6 +23,7 @@ class Finding:
     ok: bool
     detail: str
     fix: str  # what to do, if it is not ok
+    needed: bool = True  # whether it is a fault if it is not ok
 
 
 def doctor(as_json: JsonOption = False) -> None:
@@ -30,11 +31,12 @@ def doctor(as_json: JsonOption = False) -> None:
     from deskbox import provision, registry
 
     findings = [
-        Finding("host", check.name, check.ok, check.detail, check.fix) for check in provision.check_host()
+        Finding("host", check.name, check.ok, check.detail, check.fix, check.needed)
+        for check in provision.check_host()
     ]
     for info in registry.list_desktops():
         findings += _examine(info)
-    healthy = all(finding.ok for finding in findings)
+    healthy = all(finding.ok or not finding.needed for finding in findings)
     if as_json:
         output.print_json({"ok": healthy, "checks": [asdict(finding) for finding in findings]})
     else:
@@ -44,7 +46,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
 
 def _print(finding: Finding) -> None:
-    mark, color = ("ok", "green") if finding.ok else ("WRONG", "red")
+    mark, color = ("ok", "green") if finding.ok else ("WRONG", "red") if finding.needed else ("no", None)
     typer.echo(f"{typer.style(f'{mark:<6}', fg=color)} {finding.subject}: {finding.name}: {finding.detail}")
     if not finding.ok and finding.fix:
         typer.echo(f"       {finding.fix}")
@@ -59,6 +61,9 @@ def _examine(info: DesktopInfo) -> list[Finding]:
     restart = f"`{output.command()} down {info.name}` removes it; `{output.command()} up` starts it anew."
     if info.state == "starting":
         return [Finding(info.name, "state", True, "it is starting", "")]
+    if info.state == "paused":
+        resume = f"`{output.command()} resume {info.name}` lets it go on"
+        return [Finding(info.name, "state", True, f"it is paused; {resume}", "")]
     if info.state == "dead":
         return [Finding(info.name, "state", False, "nothing of it runs any more", restart)]
 

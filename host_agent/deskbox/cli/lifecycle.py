@@ -1,4 +1,4 @@
-"""`up`, `ls`, `down` and `image`: a desktop's life, and what it is made from."""
+"""`up`, `ls`, `pause`, `resume`, `down` and `image`: a desktop's life, and what it is made from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 
 BackendOption = Annotated[
-    Literal["docker", "auto"] | None,
-    typer.Option(help="What runs the desktop; auto takes what this machine has.", show_default="auto"),
+    Literal["docker", "bwrap", "auto"] | None,
+    typer.Option(
+        envvar="DESKBOX_BACKEND",
+        help="What runs the desktop; auto takes the first that works on this machine.",
+        show_default="auto",
+    ),
 ]
 EngineOption = Annotated[
     Literal["xtest", "xdotool"] | None,
@@ -27,6 +31,13 @@ EngineOption = Annotated[
         help="What carries out scripts; xdotool is the program of that name.",
         show_default="xtest",
     ),
+]
+WhichArgument = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="The desktop.", show_default="default")
+]
+WhichOption = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", envvar="DESKBOX_NAME", help="The same, as for other commands."),
 ]
 SetupOption = Annotated[
     bool, typer.Option("--setup", help="First install on this machine what is missing (root or sudo).")
@@ -62,14 +73,16 @@ def up(
     from deskbox.desktop import Desktop
 
     there = registry.find(name)
-    running = there is not None and there.state in ("running", "orphaned")  # attach adopts an orphan
+    running = there is not None and there.state in ("running", "paused", "orphaned")
     if there is not None and running:
         _check_same(there, backend, size, packages or [], engine)
-        desktop = Desktop.attach(name, observe=url is None, wait=PATIENCE)
+        desktop = Desktop.attach(name, observe=url is None, wait=PATIENCE)  # it adopts an orphan
+        if there.state == "paused":
+            desktop.resume()
     else:
         if there is not None and there.state == "dead":
             registry.stop(name)  # nothing of it is left to lose, as after a restart of the machine
-        desktop = _start(name, backend or "auto", size, url, packages or [], engine, setup)
+        desktop = _start(name, backend, size, url, packages or [], engine, setup)
     with desktop:
         if running and url is not None:
             desktop.open_url(url)
@@ -82,7 +95,7 @@ def up(
 
 def _start(
     name: str,
-    backend: str,
+    backend: str | None,
     size: Size | None,
     url: str | None,
     packages: list[str],
@@ -94,12 +107,12 @@ def _start(
     from deskbox.launcher import DEFAULT_ENGINE, DEFAULT_SIZE
 
     if setup:
-        provision.ask_for_password()
+        provision.ask_for_password(backend)
     with output.progress() as progress:
-        provision.ensure_host(progress, install=setup)
+        chosen = provision.ensure_host(progress, install=setup, backend=backend)
         return Desktop.launch(
             name,
-            backend=backend,
+            backend=chosen,
             size=size or DEFAULT_SIZE,
             url=url,
             packages=packages,
@@ -230,15 +243,8 @@ def _age(seconds: float) -> str:
 
 
 def down(
-    which: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The desktop to stop.", show_default="default")
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", metavar="NAME", envvar="DESKBOX_NAME", help="The same, as for other commands."
-        ),
-    ] = None,
+    which: WhichArgument = None,
+    name: WhichOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Stop every desktop of yours.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -270,6 +276,33 @@ def _absent(name: str) -> Exception:
     )
 
 
+def pause(which: WhichArgument = None, name: WhichOption = None, as_json: JsonOption = False) -> None:
+    """Freeze a desktop, so that it uses no processor, until `deskbox resume`.
+
+    What is held in it is released first. A script or a text that is under way in it is stopped.
+    """
+    from deskbox.desktop import Desktop
+
+    with Desktop.attach(which or name or "default", observe=True) as desktop:
+        desktop.pause()
+        if as_json:
+            output.print_json({"name": desktop.name, "state": "paused"})
+        else:
+            typer.echo(f"Paused {desktop.name}; `{output.command()} resume {desktop.name}` lets it go on.")
+
+
+def resume(which: WhichArgument = None, name: WhichOption = None, as_json: JsonOption = False) -> None:
+    """Let a paused desktop go on."""
+    from deskbox.desktop import Desktop
+
+    with Desktop.attach(which or name or "default", observe=True) as desktop:
+        desktop.resume()
+        if as_json:
+            output.print_json({"name": desktop.name, "state": "running"})
+        else:
+            typer.echo(f"{desktop.name} goes on.")
+
+
 def image(
     backend: BackendOption = None,
     setup: SetupOption = False,
@@ -282,13 +315,12 @@ def image(
     from deskbox import backends, provision
 
     started = time.monotonic()
-    chosen = backends.resolve(backend or "auto")
     if setup:
-        provision.ask_for_password()
+        provision.ask_for_password(backend)
     with output.progress() as progress:
-        provision.ensure_host(progress, install=setup)
+        chosen = provision.ensure_host(progress, install=setup, backend=backend)
         created = backends.create(chosen)
-        created.prepare(progress)
+        created.prepare(backends.ImageSpec(), progress)
         if prune:
             created.prune(progress)
     seconds = time.monotonic() - started

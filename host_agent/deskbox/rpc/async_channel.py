@@ -120,7 +120,7 @@ class AsyncChannel:
             async with asyncio.timeout(HELLO_TIMEOUT):
                 rest = await channel._say_hello()
         except BaseException as error:
-            writer.close()
+            channel._shut()
             if isinstance(error, OSError):  # TimeoutError and ConnectionError are OSErrors
                 raise Disconnected(f"the guest did not say hello: {error}") from error
             raise
@@ -174,8 +174,13 @@ class AsyncChannel:
             stream.cancel()
             raise
 
-    async def close(self) -> None:
+    def _shut(self) -> None:
+        with contextlib.suppress(OSError):  # the keeper has a duplicate: to close ours would end nothing
+            self._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         self._writer.close()
+
+    async def close(self) -> None:
+        self._shut()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task

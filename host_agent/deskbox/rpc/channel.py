@@ -112,7 +112,7 @@ class Channel:
         try:
             rest = _say_hello(sock)
         except BaseException:
-            sock.close()
+            shut(sock)
             raise
         self._endpoint = wire.Endpoint("client")
         self._lock = threading.Lock()
@@ -163,7 +163,7 @@ class Channel:
 
     def close(self) -> None:
         """Idempotent. Calls still waiting raise Disconnected."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the keeper has a duplicate: to close ours would end nothing
             self._sock.shutdown(socket.SHUT_RDWR)
         if threading.current_thread() is not self._reader:
             self._reader.join(timeout=5)
@@ -231,6 +231,13 @@ class Channel:
     def _forget(self, number: int) -> None:
         with self._lock:
             self._streams.pop(number, None)
+
+
+def shut(sock: socket.socket) -> None:
+    """End a stream, whoever has a duplicate of it."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 def _say_hello(sock: socket.socket) -> bytes:

@@ -1,0 +1,86 @@
+"""Processes that must be found again later, perhaps by another process than the one that started them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is surely the same one later: numbers are used again, with another time of start."""
+
+    pid: int
+    started: int  # clock ticks since boot; 0: it had ended already
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        return cls(pid, _start_ticks(pid))
+
+    @classmethod
+    def parse(cls, text: str) -> Process:
+        """What `str` made of it: PID:TICKS."""
+        pid, _, started = text.partition(":")
+        return cls(int(pid), int(started))
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.started}"
+
+    def alive(self) -> bool:
+        return self.started != 0 and _start_ticks(self.pid) == self.started
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, without effect if it has ended. Raises PermissionError."""
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; False after `timeout` seconds. It need not be a child of ours."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            if not self.alive():  # that was another process of the same number
+                return True
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            return bool(poll.poll(None if timeout is None else timeout * 1000))
+        finally:
+            os.close(pidfd)
+
+    def end(self, within: float, kill: Callable[[Process, signal.Signals], None] | None = None) -> None:
+        """SIGTERM, then SIGKILL after `within` seconds. `kill` sends signals where we may not."""
+        for number, patience in ((signal.SIGTERM, within), (signal.SIGKILL, 1.0)):
+            if self.alive():
+                (kill or Process.send)(self, number)
+            deadline = time.monotonic() + patience
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.05)  # it may not be our child: then there is no event to wait for
+
+
+def running(marker: bytes) -> Iterator[Process]:
+    """The processes that have `marker` as one of their arguments, and may be looked at by us."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if marker in (entry / "cmdline").read_bytes().split(b"\0"):
+                    process = Process.of(int(entry.name))
+                    if process.started:
+                        yield process
+
+
+def _start_ticks(pid: int) -> int:
+    """When a process started; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
