@@ -10,9 +10,10 @@ the message bus's too. So nobody waits for anybody: all programs start at once, 
 the sockets' queues.
 
 Environment: DESKBOX_SIZE (WIDTHxHEIGHT, pixels), DESKBOX_URL (the first page; empty: no browser),
-DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials). The agent
-finds there, besides: DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's
-start, seconds of time.monotonic), DESKBOX_BOOT_ID.
+DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials),
+DESKBOX_HOME_ARCHIVE (a tar of the home directory to begin with; empty or missing: none). The agent finds
+there, besides: DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's start,
+seconds of time.monotonic), DESKBOX_BOOT_ID.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import re
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 import uuid
@@ -55,6 +57,7 @@ class Settings:
     height: int
     url: str
     engine: str
+    home_archive: str
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -70,7 +73,7 @@ class Settings:
         engine = os.environ.get("DESKBOX_ENGINE") or ENGINES[0]
         if engine not in ENGINES:
             raise ValueError(f"DESKBOX_ENGINE is {engine!r} and must be {' or '.join(ENGINES)}")
-        return cls(width, height, url, engine)
+        return cls(width, height, url, engine, os.environ.get("DESKBOX_HOME_ARCHIVE", ""))
 
 
 @dataclass
@@ -113,6 +116,8 @@ class Session:
         self._boot_time = time.monotonic()
         self._boot_id = uuid.uuid4().hex
         self._engine = settings.engine
+        if settings.home_archive:
+            _fill_home(settings.home_archive)
         runtime = Path(f"/run/user/{os.getuid()}")
         for folder in (runtime, _LOGS):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -205,6 +210,17 @@ class Session:
             _wait_for_end(programs, within)
             for program in programs:
                 _kill(program, signal.SIGKILL)
+
+
+def _fill_home(archive: str) -> None:
+    done = subprocess.run(
+        ["tar", "--extract", "--file", archive, "--directory", str(Path.home())],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise ValueError(f"the home directory of the snapshot can't be restored: {done.stderr.strip()}")
 
 
 def _listen(path: Path) -> socket.socket:

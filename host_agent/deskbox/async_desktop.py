@@ -21,11 +21,20 @@ from deskbox.calls import (
     StepOutcome,
 )
 from deskbox.control import Control
-from deskbox.desktop import CANCELLED, EXEC_GRACE, FREEZE_TIMEOUT, OBSERVER, STREAM_TIMEOUT, open_control
+from deskbox.desktop import (
+    CANCELLED,
+    EXEC_GRACE,
+    FREEZE_TIMEOUT,
+    OBSERVER,
+    SAVE_TIMEOUT,
+    STREAM_TIMEOUT,
+    open_control,
+)
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Paused, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel
 from deskbox.rpc.channel import CallCancelled
 from deskbox.rpc.outcome import Disconnected
+from deskbox.snapshots import Snapshot
 from deskbox_guest import protocol
 from deskbox_guest.protocol import EngineName, Facts, Frame, Held, Window
 
@@ -93,6 +102,22 @@ class AsyncDesktop:
             raise
 
     @classmethod
+    async def fork(
+        cls,
+        snapshot: str,
+        name: str | None = None,
+        *,
+        detach: bool = False,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Self:
+        keeping = await asyncio.to_thread(launcher.fork, name, snapshot, detach=detach, progress=progress)
+        try:
+            return await cls._open(keeping.home, keeping, observe=False, wait=0)
+        except BaseException:
+            keeping.release()
+            raise
+
+    @classmethod
     async def attach(
         cls, name: str = launcher.DEFAULT_NAME, *, observe: bool = False, wait: float = 0.0
     ) -> Self:
@@ -128,6 +153,12 @@ class AsyncDesktop:
 
     async def resume(self) -> None:
         await asyncio.to_thread(self._control.request, "resume", timeout=FREEZE_TIMEOUT)
+
+    async def save(self, snapshot: str) -> Snapshot:
+        answer = await asyncio.to_thread(
+            self._control.request, "save", timeout=SAVE_TIMEOUT, snapshot=snapshot
+        )
+        return Snapshot.model_validate(answer)
 
     # --- acting ------------------------------------------------------------------------------------------
     async def step(

@@ -164,8 +164,10 @@ def exec_head(
 class ExecOutput:
     """Collects a command's output frames until the one that says how it ended."""
 
-    def __init__(self, on_output: Callable[[int, bytes], None] | None) -> None:
+    def __init__(self, on_output: Callable[[int, bytes], None] | None, *, keep: bool = True) -> None:
+        """`keep` False: `on_output` is told all, and the result holds none of it."""
         self._on_output = on_output
+        self._keep = keep
         self._reader = protocol.ExecReader()
         self._output = {protocol.EXEC_STDOUT: bytearray(), protocol.EXEC_STDERR: bytearray()}
 
@@ -175,7 +177,8 @@ class ExecOutput:
                 end = json.loads(data)
                 stdout, stderr = (bytes(output) for output in self._output.values())
                 return ExecResult(end["exit_code"], stdout, stderr, end["timed_out"], end["truncated"])
-            self._output[kind] += data
+            if self._keep:
+                self._output[kind] += data
             if self._on_output is not None:
                 self._on_output(kind, data)
         return None

@@ -27,6 +27,7 @@ from deskbox.control import Control
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, Paused, Refused, Unavailable
 from deskbox.rpc.channel import CallCancelled, Channel, Stream
 from deskbox.rpc.outcome import Disconnected
+from deskbox.snapshots import Snapshot
 from deskbox_guest import protocol
 from deskbox_guest.protocol import EngineName, Facts, Frame, Held, Window
 
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 STREAM_TIMEOUT = 10.0
 FREEZE_TIMEOUT = 60.0  # a busy engine takes its time
+SAVE_TIMEOUT = 600.0
 # A command's time is the guest's to keep; this much more without its end means that the guest is gone.
 EXEC_GRACE = 15.0
 
@@ -115,6 +117,23 @@ class Desktop:
             raise
 
     @classmethod
+    def fork(
+        cls,
+        snapshot: str,
+        name: str | None = None,
+        *,
+        detach: bool = False,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Self:
+        """Start a desktop from a snapshot: see `save`. The parameters and errors are those of `launch`."""
+        keeping = launcher.fork(name, snapshot, detach=detach, progress=progress)
+        try:
+            return cls(keeping.home, keeping, observe=False, wait=0)
+        except BaseException:
+            keeping.release()
+            raise
+
+    @classmethod
     def attach(cls, name: str = launcher.DEFAULT_NAME, *, observe: bool = False, wait: float = 0.0) -> Self:
         """Take control of a running desktop, or only look on with `observe`.
 
@@ -153,6 +172,15 @@ class Desktop:
     def resume(self) -> None:
         """Let a paused desktop go on."""
         self._control.request("resume", timeout=FREEZE_TIMEOUT)
+
+    def save(self, snapshot: str) -> Snapshot:
+        """Keep what this desktop is now as a snapshot of that name, to `fork` others from; it goes on.
+
+        On "qemu" that is all that runs, on other backends the home directory: `Snapshot.contents` says which.
+        What is held is released first. Raises InvalidInput, or Refused if there is one of that name or the
+        disk is full.
+        """
+        return Snapshot.model_validate(self._control.request("save", timeout=SAVE_TIMEOUT, snapshot=snapshot))
 
     # --- acting ------------------------------------------------------------------------------------------
     def step(

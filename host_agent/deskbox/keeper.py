@@ -19,9 +19,9 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from deskbox import backends, control, registry
+from deskbox import backends, control, registry, snapshots
 from deskbox.backends import connections
 from deskbox.errors import DeskboxError, Paused, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel, AsyncStream
@@ -35,6 +35,10 @@ START_TIMEOUT = 120.0
 # The guest dials again at once when its agent was restarted.
 STREAM_TIMEOUT = 10.0
 _PAUSED = "desktop {name!r} is paused: `deskbox resume {name}` lets it go on"
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Keeper:
@@ -115,6 +119,7 @@ class Keeper:
                 directory=self._home.guest_dir,
                 owner=registry.state_id(),
                 image=record.image,
+                snapshot=snapshots.find(record.snapshot).path if record.snapshot else None,
             )
             guest = await _to_the_end(backend.start, spec)
             record.guest_id, record.guest_facts = guest.id, guest.facts
@@ -130,6 +135,8 @@ class Keeper:
         timings = await ready
         if not adopt:
             record.timings_ms = timings
+            # The home directory that it was started with is in place.
+            (self._home.guest_dir / backends.HOME_ARCHIVE).unlink(missing_ok=True)
         self._set_state("running")
 
     async def _wait_ready(self, began: float) -> dict[str, float]:
@@ -162,6 +169,8 @@ class Keeper:
                 # Without its record nobody would find the guest again: `deskbox down` can try later.
                 traceback.print_exc()
                 return
+        # A snapshot that was being made is given up, and leaves nothing.
+        await asyncio.gather(*self._clients, return_exceptions=True)
         self._home.remove()
 
     # --- streams to the guest ------------------------------------------------------------------------------
@@ -217,6 +226,28 @@ class Keeper:
             if self._record.state == "paused":
                 await asyncio.to_thread(self._guest().resume, self._record.guest_id)
                 self._set_state("running")
+
+    # --- snapshots ---------------------------------------------------------------------------------------
+    async def _save(self, name: str) -> dict[str, Any]:
+        """Save this desktop; return what `Snapshot` says."""
+        backend = self._guest()
+        snapshot = snapshots.of(self._record, name, backend.saves)
+        async with self._freezing:
+            paused = self._record.state == "paused"
+            if paused and backend.saves == "home":
+                self._check_awake()
+            with snapshots.writing(snapshot) as into:
+                if not paused:
+                    await self._release_inputs()
+                if backend.saves == "home":
+                    channel = await AsyncChannel.connect(await self._stream(STREAM_TIMEOUT))
+                    try:
+                        await snapshots.save_home(channel, into)
+                    finally:
+                        await channel.close()
+                else:
+                    await _to_the_end(backend.save, self._record.guest_id, into, log)
+        return snapshot.model_dump(mode="json")
 
     async def _release_inputs(self) -> None:
         for attempts_left in (1, 0):  # the agent may just be dying; the next one lets go as well
@@ -300,6 +331,8 @@ class Keeper:
         if op == "resume":
             await self._resume()
             return {}
+        if op == "save":
+            return await self._save(str(request["snapshot"]))
         if op == "stop":
             self.end("it was asked to stop")
             return {}
@@ -386,16 +419,14 @@ def _is_over(stream: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-async def _to_the_end(
-    start: Callable[[backends.GuestSpec], backends.Guest], spec: backends.GuestSpec
-) -> backends.Guest:
-    """Start in a thread. If we are cancelled meanwhile, wait all the same: what it made must be found."""
-    starting = asyncio.create_task(asyncio.to_thread(start, spec))
+async def _to_the_end(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Do it in a thread. If we are cancelled meanwhile, wait all the same: what it made must be found."""
+    working = asyncio.create_task(asyncio.to_thread(work, *args, **named))
     try:
-        return await asyncio.shield(starting)
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
-        with contextlib.suppress(DeskboxError):
-            await starting
+        with contextlib.suppress(DeskboxError, OSError):
+            await working
         raise
 
 

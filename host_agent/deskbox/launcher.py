@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from deskbox import backends, registry
+from deskbox import backends, registry, snapshots
 from deskbox.control import KINDS
 from deskbox.errors import InvalidInput, Refused, Unavailable
 from deskbox.registry import DesktopRecord, Home
+from deskbox.snapshots import Snapshot
 from deskbox_guest.protocol import ENGINES, EngineName
 
 MIN_SIZE = (320, 240)
@@ -51,8 +52,12 @@ def launch(
     engine: EngineName,
     detach: bool,
     progress: backends.Progress,
+    snapshot: Snapshot | None = None,
 ) -> Keeping:
-    """Start a desktop and wait until it is painted. Raises InvalidInput, Refused, Unavailable."""
+    """Start a desktop, from a snapshot if one is given, and wait until it is painted.
+
+    Raises InvalidInput, Refused, Unavailable.
+    """
     if not (MIN_SIZE[0] <= size[0] <= MAX_SIZE[0] and MIN_SIZE[1] <= size[1] <= MAX_SIZE[1]):
         raise InvalidInput(
             f"size {size[0]}x{size[1]} is not possible: use {MIN_SIZE[0]}x{MIN_SIZE[1]} "
@@ -67,7 +72,9 @@ def launch(
         raise Refused(f"desktop {home.name!r} runs already: attach to it, or stop it first")
     try:
         wanted = backends.ImageSpec(tuple(packages), size, engine)
-        image = backends.create(backend).prepare(wanted, progress)
+        # A machine that was saved goes on without what others start from.
+        whole = snapshot is not None and snapshot.contents == "machine"
+        image = "" if whole else backends.create(backend).prepare(wanted, progress)
         if home.exists():
             raise Refused(
                 f"desktop {home.name!r} has lost its keeper: attach to it, or clear it away with "
@@ -83,12 +90,29 @@ def launch(
             packages=tuple(packages),
             engine=engine,
             image=image,
+            snapshot=snapshot.name if snapshot else "",
             created=time.time(),
         )
         home.write(record)
         return _start_keeper(home, lock, adopt=False, detach=detach, progress=progress)
     finally:
         home.unlock(lock)
+
+
+def fork(name: str | None, snapshot: str, *, detach: bool, progress: backends.Progress) -> Keeping:
+    """Start a desktop from a snapshot. Raises as `launch` does, and Refused if there is no such snapshot."""
+    found = snapshots.find(snapshot)
+    return launch(
+        name,
+        backend=found.backend,
+        size=found.size,
+        url=found.url,
+        packages=found.packages,
+        engine=found.engine,
+        detach=detach,
+        progress=progress,
+        snapshot=found,
+    )
 
 
 def adopt(home: Home, progress: backends.Progress = lambda _: None) -> None:

@@ -52,6 +52,7 @@ class DesktopRecord(BaseModel):
     packages: tuple[str, ...] = ()  # of Debian, besides those that every guest has
     engine: EngineName = "xtest"
     image: str = ""
+    snapshot: str = ""  # that it was started from
     created: float  # seconds since the epoch
     state: RecordState = "starting"
     timings_ms: dict[str, float] = {}
@@ -150,10 +151,11 @@ class Home:
         os.close(lock)
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, what: str = "desktop") -> None:
+    """Raises InvalidInput if it is no name of a desktop or snapshot."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"desktop name {name!r} is not one: use 1 to 40 of a-z, 0-9, '_', '.', '-', "
+            f"{what} name {name!r} is not one: use 1 to 40 of a-z, 0-9, '_', '.', '-', "
             "the first a letter or digit"
         )
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import os
 
-from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress, Verdict
+from deskbox.backends.base import (
+    HOME_ARCHIVE,
+    Backend,
+    Contents,
+    Guest,
+    GuestSpec,
+    ImageSpec,
+    Progress,
+    Verdict,
+)
 from deskbox.errors import DeskboxError, InvalidInput, Refused
 
 NAMES = ("docker", "bwrap")  # in the order in which "auto" tries them
@@ -12,8 +21,10 @@ AUTO = "auto"
 
 __all__ = [
     "AUTO",
+    "HOME_ARCHIVE",
     "NAMES",
     "Backend",
+    "Contents",
     "Guest",
     "GuestSpec",
     "ImageSpec",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from deskbox.backends.connections import Connections, Dialled
+from deskbox.backends.connections import SOCKET, Connections, Dialled
 
 Progress = Callable[[str], None]
+# What a snapshot holds: the files of the home directory, or all that runs.
+Contents = Literal["home", "machine"]
+HOME_ARCHIVE = "home.tar"
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,26 @@ class GuestSpec:
     owner: str  # tells this state directory's guests from another's
     image: str  # what `prepare` returned
     engine: str = "xtest"  # what carries out scripts
+    snapshot: Path | None = None  # the directory of the snapshot to start from
 
     def environment(self) -> dict[str, str]:
         """What the guest's session is told; see `deskbox_guest.session`."""
         told = {
             "DESKBOX_SIZE": "{}x{}".format(*self.size),
             "DESKBOX_ENGINE": self.engine,
-            "DESKBOX_SOCKET": "/rpc/guest.sock",
+            "DESKBOX_SOCKET": f"/rpc/{SOCKET}",
         }
-        return {**told, "DESKBOX_URL": self.url} if self.url else told
+        if self.url:
+            told["DESKBOX_URL"] = self.url
+        if self.snapshot is not None:
+            told["DESKBOX_HOME_ARCHIVE"] = f"/rpc/{HOME_ARCHIVE}"
+        return told
+
+    def hand_over_home(self) -> None:
+        """Put the snapshot's home directory where the guest's session finds it."""
+        if self.snapshot is not None:
+            shutil.copyfile(self.snapshot / HOME_ARCHIVE, self.directory / HOME_ARCHIVE)
+            (self.directory / HOME_ARCHIVE).chmod(0o644)
 
 
 @dataclass
@@ -66,6 +82,7 @@ class Backend(ABC):
     """All methods block; the keeper calls them in threads."""
 
     name: str
+    saves: Contents = "home"
 
     @classmethod
     @abstractmethod
@@ -105,6 +122,13 @@ class Backend(ABC):
     @abstractmethod
     def resume(self, guest_id: str) -> None:
         """Let it go on. Idempotent."""
+
+    def save(self, guest_id: str, into: Path, progress: Progress) -> None:
+        """Write all that runs to files in the directory `into`, for `GuestSpec.snapshot`; the guest goes on.
+
+        Only of a backend that saves machines. Nothing is held in the guest. Raises OSError, Unavailable.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def stop(self, guest_id: str) -> None:

@@ -45,6 +45,7 @@ class DockerBackend(Backend):
 
     def start(self, spec: GuestSpec) -> Guest:
         given = Limits()
+        spec.hand_over_home()
         while True:
             try:
                 return self._start(spec, given)

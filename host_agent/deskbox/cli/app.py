@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from deskbox import errors
-from deskbox.cli import act, bench, doctor, drill, lifecycle, look, output, run, transfer
+from deskbox.cli import act, bench, doctor, drill, lifecycle, look, output, run, snapshot, transfer
 
 
 class DeskboxGroup(TyperGroup):
@@ -109,6 +109,10 @@ app.command(rich_help_panel=_LIVES)(lifecycle.up)
 app.command(rich_help_panel=_LIVES)(lifecycle.ls)
 app.command(rich_help_panel=_LIVES)(lifecycle.pause)
 app.command(rich_help_panel=_LIVES)(lifecycle.resume)
+app.command(rich_help_panel=_LIVES)(snapshot.save)
+app.command(rich_help_panel=_LIVES)(snapshot.fork)
+app.command(rich_help_panel=_LIVES)(snapshot.snaps)
+app.command("rm-snap", rich_help_panel=_LIVES)(snapshot.rm_snap)
 app.command(rich_help_panel=_LIVES)(lifecycle.down)
 app.command(rich_help_panel=_LIVES)(lifecycle.image)
 app.command(rich_help_panel=_LOOK)(look.shot)

@@ -86,11 +86,7 @@ def up(
     with desktop:
         if running and url is not None:
             desktop.open_url(url)
-        view_url, problem = _view_url(desktop)
-        if as_json:
-            output.print_json({**_facts(desktop), "state": "running", "view_url": view_url})
-        else:
-            _print_summary(desktop, view_url, problem, already=running)
+        report(desktop, as_json, already=running)
 
 
 def _start(
@@ -120,6 +116,15 @@ def _start(
             detach=True,
             progress=progress,
         )
+
+
+def report(desktop: Desktop, as_json: bool, *, already: bool = False) -> None:
+    """Say that a desktop runs, and how to use it."""
+    view_url, problem = _view_url(desktop)
+    if as_json:
+        output.print_json({**_facts(desktop), "state": "running", "view_url": view_url})
+    else:
+        _print_summary(desktop, view_url, problem, already=already)
 
 
 def _view_url(desktop: Desktop) -> tuple[str | None, str]:
@@ -224,7 +229,7 @@ def ls(as_json: JsonOption = False) -> None:
         output.print_table(
             ("NAME", "BACKEND", "SIZE", "STATE", "PAINTED", "AGE"),
             [
-                (d.name, d.backend, _size(d.size), d.state, _painted(d), _age(time.time() - d.created))
+                (d.name, d.backend, _size(d.size), d.state, _painted(d), output.age(d.created))
                 for d in desktops
             ],
         )
@@ -233,13 +238,6 @@ def ls(as_json: JsonOption = False) -> None:
 def _painted(desktop: DesktopInfo) -> str:
     painted = desktop.timings_ms.get("painted")
     return "-" if painted is None else f"{painted / 1000:.1f} s"
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{max(0, int(seconds))} s"
 
 
 def down(

@@ -143,3 +143,12 @@ def command() -> str:
         return str(ours.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(ours.absolute())
+
+
+def age(since: float) -> str:
+    """How long ago `since` was, seconds of the epoch: "3 min"."""
+    seconds = time.time() - since
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"

@@ -72,6 +72,7 @@ class BubblewrapBackend(Backend):
 
     def start(self, spec: GuestSpec) -> Guest:
         key = f"{spec.owner}.{spec.name}"
+        spec.hand_over_home()
         group = Cgroup(key)
         held = group.make(limits.MEMORY, limits.TASKS)
         try:
