@@ -50,11 +50,8 @@ def test_a_fork_begins_with_what_was_saved(own: Desktop) -> None:
     with Desktop.fork("one", "copy") as first, Desktop.fork("one") as second:
         for copy in (first, second):
             assert copy.read_file("kept/a") == b"as it was"
-            assert copy.exec(
-                ["stat", "-c", "%a %N", "kept", "kept/a", "kept/link"]
-            ).stdout.decode().split() == (
-                ["700", "'kept'", "600", "'kept/a'", "777", "'kept/link'", "->", "'a'"]
-            )
+            listed = copy.exec(["stat", "-c", "%a %N", "kept", "kept/a", "kept/link"]).stdout.decode()
+            assert listed.splitlines() == ["700 'kept'", "600 'kept/a'", "777 'kept/link' -> 'a'"]
             assert copy.held_inputs() == Held()
             assert copy.size == own.size
             assert copy.url == own.url
@@ -72,76 +69,6 @@ def test_firefox_starts_with_the_profile_of_a_snapshot(launch: Callable[..., Des
     with Desktop.fork("one") as copy:
         [firefox] = [window for window in copy.windows() if "Firefox" in window.title]
         assert firefox.title.startswith("Deskbox")  # its start page; no notice of a crash, no second window
-
-
-def test_a_snapshot_is_not_replaced_and_a_bad_name_is_refused(own: Desktop) -> None:
-    own.save("one")
-    with pytest.raises(Refused, match="rm-snap one"):
-        own.save("one")
-    for name in ("", "Über", "../one", ".part-1"):
-        with pytest.raises((InvalidInput, Refused), match="snapshot name"):
-            own.save(name)
-    with pytest.raises(Refused, match=r"no snapshot 'two'; there are: one"):
-        Desktop.fork("two")
-    with pytest.raises(Refused, match="runs already"):
-        Desktop.fork("one", "origin")
-    assert [found.name for found in snapshots.list_snapshots()] == ["one"]
-
-
-def test_what_is_half_made_is_cleared_away(state_dir: Path) -> None:
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    part = state_dir / "snaps" / f".part-{dead.pid}:1-00"
-    part.mkdir(parents=True)
-    (part / "home.tar").write_bytes(b"half")
-    ours = state_dir / "snaps" / f".part-{Process.of(os.getpid())}-01"
-    ours.mkdir()
-    assert snapshots.list_snapshots() == []
-    assert snapshots.sweep() == [part]
-    assert ours.exists()
-    ours.rmdir()
-    snapshots.sweep()
-
-
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.15, 0.4])
-def test_keeper_killed_while_it_saves(state_dir: Path, delay: float) -> None:
-    with Desktop.launch("origin", url="about:blank", detach=True) as desktop:
-        desktop.exec(["sh", "-c", "head -c 200M /dev/urandom >large"])
-    record = registry.Home("origin").read()
-    assert record is not None
-    saver = subprocess.Popen(
-        [sys.executable, "-c", "from deskbox import Desktop; Desktop.attach('origin').save('cut')"],
-        stderr=subprocess.DEVNULL,
-    )
-    while not list((state_dir / "snaps").glob("*")) and saver.poll() is None:
-        time.sleep(0.002)
-    time.sleep(delay)
-    os.kill(record.keeper_pid, signal.SIGKILL)
-    saver.wait(30)
-    whole = [found.name for found in snapshots.list_snapshots()]
-    assert whole in ([], ["cut"])
-    if whole:
-        with Desktop.fork("cut") as copy:
-            listed = copy.exec(["stat", "-c", "%a %N", "kept", "kept/a", "kept/link"]).stdout.decode()
-            assert listed.splitlines() == ["700 'kept'", "600 'kept/a'", "777 'kept/link' -> 'a'"]
-            assert copy.held_inputs() == Held()
-            assert copy.size == own.size
-            assert copy.url == own.url
-        first.write_file("kept/a", b"the first's own")
-        assert second.read_file("kept/a") == b"as it was"
-        assert first.screenshot().startswith(b"\x89PNG")
-        # A snapshot is no part of the desktops that were started from it.
-        snapshots.remove("one")
-        assert second.read_file("kept/a") == b"as it was"
-    assert own.read_file("kept/a") == b"changed since"
-
-
-def test_firefox_starts_with_the_profile_of_a_snapshot(own: Desktop) -> None:
-    own.save("one")
-    with Desktop.fork("one") as copy:
-        copy.open_url("about:support")
-        copy.step(settle="settled")
-        assert any("Firefox" in window.title for window in copy.windows())
 
 
 def test_a_snapshot_is_not_replaced_and_a_bad_name_is_refused(own: Desktop) -> None:
