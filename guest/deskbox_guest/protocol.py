@@ -21,6 +21,10 @@ VERSION = 1
 EngineName = Literal["xtest", "xdotool"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
+# Where the session keeps what the desktop's programs say, a file `PROGRAM.log` for each.
+LOGS = "/tmp/log"
+PROGRAMS = ("xvfb", "agent", "dbus", "jwm", "firefox")
+
 # Paths. The parameters and results are the dataclasses further down, or said here.
 FACTS = "/facts"  # -> Facts
 READY = "/ready"  # {"timeout_s"} -> {}; answers once the desktop is painted

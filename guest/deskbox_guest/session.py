@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from deskbox_guest import browser
-from deskbox_guest.protocol import ENGINES, Fault
+from deskbox_guest.protocol import ENGINES, LOGS, Fault
 
 DEFAULT_SIZE = "1280x800"
 MIN_SIZE, MAX_SIZE = (320, 240), (3840, 2160)
@@ -46,7 +46,7 @@ LOG_LIMIT = 1024 * 1024  # bytes of each program's output that are kept, and as 
 
 _X_SOCKET = Path("/tmp/.X11-unix/X0")
 _X_LOCK = Path("/tmp/.X0-lock")
-_LOGS = Path("/tmp/log")
+_LOGS = Path(LOGS)
 _MACHINE_ID = Path("/run/machine-id")  # /etc/machine-id is a link to it
 _FIRST_LISTENING_FD = 3  # where a program that is handed a listening socket looks for it
 

@@ -224,14 +224,26 @@ def stop(name: str) -> bool:
 def stop_all() -> list[str]:
     """End all desktops of this user, and guests of ours that no desktop knows. Returns their names."""
     stopped = [name for name in _names() if stop(name)]
-    stopped += backends.remove_strays(state_id())
-    for lock_file in _desktops().glob("*.lock"):  # of starts that were killed before they made anything
-        home = Home(lock_file.stem)
-        if (lock := home.lock()) is not None:
-            home.unlock(lock)
+    for backend, guest, name in backends.guests(state_id()):
+        backend.stop(guest)
+        stopped.append(name)
+    clear_locks()
     with contextlib.suppress(OSError):  # another process may be starting a desktop
         _desktops().rmdir()
     return stopped
+
+
+def strays() -> list[tuple[backends.Backend, str, str]]:
+    """Guests of this user that belong to no desktop, as after a power cut: backend, id, desktop's name."""
+    return [stray for stray in backends.guests(state_id()) if not Home(stray[2]).exists()]
+
+
+def clear_locks() -> None:
+    """Remove the locks of starts that were killed before they made anything."""
+    for lock_file in _desktops().glob("*.lock"):
+        home = Home(lock_file.stem)
+        if (lock := home.lock()) is not None:
+            home.unlock(lock)
 
 
 def reap(home: Home) -> None:

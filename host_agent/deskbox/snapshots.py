@@ -94,14 +94,19 @@ def remove(name: str) -> None:
     sweep()
 
 
+def leftovers() -> list[Path]:
+    """What processes that were killed have left half made."""
+    parts = {
+        path: path.name.removeprefix(_PART).rpartition("-")[0] for path in _directory().glob(f"{_PART}*")
+    }
+    return [path for path, owner in parts.items() if not Process.parse(owner).alive()]
+
+
 def sweep() -> list[Path]:
-    """Delete what processes that were killed have left half made; returns what it was."""
-    left = []
-    for path in _directory().glob(f"{_PART}*"):
-        owner = path.name.removeprefix(_PART).rpartition("-")[0]
-        if not Process.parse(owner).alive():
-            shutil.rmtree(path, ignore_errors=True)
-            left.append(path)
+    """Delete that; returns what it was."""
+    left = leftovers()
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):  # there are snapshots
         _directory().rmdir()
     return left

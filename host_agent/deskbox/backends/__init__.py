@@ -32,8 +32,8 @@ __all__ = [
     "Verdict",
     "check",
     "create",
+    "guests",
     "named",
-    "remove_strays",
     "resolve",
 ]
 
@@ -84,15 +84,13 @@ def _kind(name: str) -> type[Backend]:
     return BubblewrapBackend
 
 
-def remove_strays(owner: str) -> list[str]:
-    """Stop every guest of this owner, whether a desktop knows it or not. Returns their desktops' names."""
-    stopped = []
+def guests(owner: str) -> list[tuple[Backend, str, str]]:
+    """Every guest of this owner, whether a desktop knows it or not: backend, id, desktop's name."""
+    found = []
     for name in NAMES:
         try:
             backend = create(name)
         except DeskboxError:
             continue  # what does not answer runs no guest that could be ended
-        for guest_id, desktop in backend.guests(owner).items():
-            backend.stop(guest_id)
-            stopped.append(desktop)
-    return stopped
+        found += [(backend, guest, desktop) for guest, desktop in backend.guests(owner).items()]
+    return found

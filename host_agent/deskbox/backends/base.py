@@ -130,6 +130,10 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
+    def console(self, guest_id: str, directory: Path) -> str:
+        """The last of what the guest has said on its console, if it has one."""
+        return ""
+
     @abstractmethod
     def stop(self, guest_id: str) -> None:
         """End the guest, also a frozen one, and remove all that it used. Idempotent."""

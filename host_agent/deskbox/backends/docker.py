@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -110,6 +111,13 @@ class DockerBackend(Backend):
                 container.pause() if wanted == "paused" else container.unpause()
         except (requests.exceptions.RequestException, docker.errors.DockerException) as error:
             raise Unavailable(f"the Docker engine did not do it: {error}") from error
+
+    def console(self, guest_id: str, directory: Path) -> str:
+        try:
+            said: bytes = self._client.containers.get(guest_id).logs(tail=1000)
+        except (requests.exceptions.RequestException, docker.errors.DockerException) as error:
+            raise Unavailable(f"the Docker engine has no log of the guest: {error}") from error
+        return said.decode(errors="replace")
 
     def stop(self, guest_id: str) -> None:
         try:

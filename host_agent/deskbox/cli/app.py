@@ -107,6 +107,7 @@ _FILES, _MODEL, _HELP = "Commands and files", "Let a model act", "When something
 
 app.command(rich_help_panel=_LIVES)(lifecycle.up)
 app.command(rich_help_panel=_LIVES)(lifecycle.ls)
+app.command(rich_help_panel=_LIVES)(lifecycle.logs)
 app.command(rich_help_panel=_LIVES)(lifecycle.pause)
 app.command(rich_help_panel=_LIVES)(lifecycle.resume)
 app.command(rich_help_panel=_LIVES)(snapshot.save)

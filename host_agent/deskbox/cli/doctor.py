@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,14 +26,21 @@ class Finding:
     needed: bool = True  # whether it is a fault if it is not ok
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    fix: Annotated[
+        bool, typer.Option("--fix", help="First clear away what a power cut or a kill has left.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check this machine and every desktop; say what is wrong and what to do. Exit code 1 if anything is."""
     from deskbox import provision, registry
 
+    left = _leftovers(fix)
     findings = [
         Finding("host", check.name, check.ok, check.detail, check.fix, check.needed)
         for check in provision.check_host()
     ]
+    findings += left
     for info in registry.list_desktops():
         findings += _examine(info)
     healthy = all(finding.ok or not finding.needed for finding in findings)
@@ -43,6 +50,27 @@ def doctor(as_json: JsonOption = False) -> None:
         for finding in findings:
             _print(finding)
     raise typer.Exit(output.DONE if healthy else output.FAILED)
+
+
+def _leftovers(fix: bool) -> list[Finding]:
+    """What belongs to nobody any more; with `fix` it is cleared away."""
+    from deskbox import registry, snapshots
+
+    left = []
+    for backend, guest, name in registry.strays():
+        if fix:
+            backend.stop(guest)
+        left.append(f"a guest of a desktop {name} on {backend.name}")
+    left += [
+        f"a half-made snapshot {path.name}" for path in (snapshots.sweep() if fix else snapshots.leftovers())
+    ]
+    if fix:
+        registry.clear_locks()
+    advice = f"`{output.command()} doctor --fix` clears it away."
+    return [
+        Finding("host", "leftovers", fix, f"{what}{', cleared away' if fix else ''}", "" if fix else advice)
+        for what in left
+    ]
 
 
 def _print(finding: Finding) -> None:

@@ -1,7 +1,8 @@
-"""`up`, `ls`, `pause`, `resume`, `down` and `image`: a desktop's life, and what it is made from."""
+"""`up`, `ls`, `logs`, `pause`, `resume`, `down`, `image`: a desktop's life, and what it is made from."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -299,6 +300,35 @@ def resume(which: WhichArgument = None, name: WhichOption = None, as_json: JsonO
             output.print_json({"name": desktop.name, "state": "running"})
         else:
             typer.echo(f"{desktop.name} goes on.")
+
+
+def logs(which: WhichArgument = None, name: WhichOption = None, as_json: JsonOption = False) -> None:
+    """Show what a desktop's keeper, its console and the programs in it have said."""
+    from deskbox import backends, registry
+    from deskbox.desktop import Desktop
+    from deskbox.errors import DeskboxError, Refused
+    from deskbox_guest.protocol import LOGS, PROGRAMS
+
+    home = registry.Home(which or name or "default")
+    record = home.read()
+    if record is None:
+        raise _absent(home.name)
+    said = {"keeper": home.log.read_text(errors="replace")}
+    if record.guest_id:
+        said["console"] = backends.create(record.backend).console(record.guest_id, home.guest_dir)
+    try:
+        with Desktop.attach(home.name, observe=True) as desktop:
+            for program in PROGRAMS:
+                with contextlib.suppress(Refused):  # not every one of them runs, or has said anything
+                    said[program] = desktop.read_file(f"{LOGS}/{program}.log").decode(errors="replace")
+    except DeskboxError as error:  # what the host knows is still of use
+        said["guest"] = str(error)
+    if as_json:
+        output.print_json(said)
+    else:
+        for source, text in said.items():
+            for line in text.splitlines():
+                typer.echo(f"{source:<8} {output.harmless(line)}")
 
 
 def image(

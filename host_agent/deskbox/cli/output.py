@@ -145,6 +145,11 @@ def command() -> str:
         return str(ours.absolute())
 
 
+def harmless(text: str) -> str:
+    """Text from a guest without what would command the terminal it is printed to."""
+    return "".join(c if c.isprintable() or c in "\t\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def age(since: float) -> str:
     """How long ago `since` was, seconds of the epoch: "3 min"."""
     seconds = time.time() - since
