@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from pathlib import Path
 
+from deskbox_guest.port_server import PortServer
 from deskbox_guest.server import Call, Dialer, Handler
 from deskbox_guest.services import Services
 from deskbox_guest.x11.desktop import X11Desktop
@@ -22,9 +24,11 @@ def main() -> None:
     desktop = X11Desktop(engine=os.environ["DESKBOX_ENGINE"])
     desktop.release_all()
     handlers = Services(desktop).handlers()
-    Dialer(
-        os.environ["DESKBOX_SOCKET"], {path: memory.watch(handler) for path, handler in handlers.items()}
-    ).run()
+    handlers = {path: memory.watch(handler) for path, handler in handlers.items()}
+    if ports := os.environ.get("DESKBOX_PORTS"):
+        PortServer(sorted(Path(ports).glob("deskbox.[0-9]")), handlers).run()
+    else:
+        Dialer(os.environ["DESKBOX_SOCKET"], handlers).run()
 
 
 class Memory:

@@ -1,4 +1,4 @@
-"""Writes an endpoint's bytes to a blocking socket from many threads without ever stopping the reader.
+"""Writes an endpoint's bytes to a blocking stream from many threads without ever stopping the reader.
 
 If both sides waited in `send` while holding the lock that their readers need, neither would read and both
 would hang for ever. So the state lock is never held during a send, and the reader thread never sends.
@@ -6,16 +6,27 @@ would hang for ever. So the state lock is never held during a send, and the read
 
 from __future__ import annotations
 
-import socket
 import threading
+from typing import Protocol
 
 from deskbox_guest import wire
+
+
+class ByteStream(Protocol):
+    """What a connection runs on: a blocking socket, or something that behaves like one."""
+
+    def recv(self, size: int, /) -> bytes:
+        """At most `size` bytes; none once the other side has left."""
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Outbox:
     """`lock` guards `endpoint`; call `flush` after changing it, `kick` instead from the reader thread."""
 
-    def __init__(self, sock: socket.socket, endpoint: wire.Endpoint, lock: threading.Lock) -> None:
+    def __init__(self, sock: ByteStream, endpoint: wire.Endpoint, lock: threading.Lock) -> None:
         self._sock = sock
         self._endpoint = endpoint
         self._lock = lock

@@ -36,6 +36,9 @@ OPEN_URL = "/browser/open"  # {"url"} -> {}; answers once Firefox has been hande
 EXEC = "/exec"  # Exec; payload: standard input -> {}, then frames of `exec_frame`
 GET_FILE = "/files/get"  # {"path"} -> {"size", "mode"}, payload: the bytes
 PUT_FILE = "/files/put"  # {"path", "mode", "size"}, payload: the bytes -> {"size"}; atomic
+WAKE = (
+    "/wake"  # {"url"} -> {}; a frozen guest goes on as another one, whose first page is `url` ("": as it was)
+)
 VIEW = "/view"  # {} -> {}, payload both ways: an RFB (VNC) byte stream, view-only
 
 # A step has no payload, but the host may keep its request open and send this: the guest stops the script, and
@@ -54,6 +57,12 @@ def hello_request(nonce: bytes) -> bytes:
 
 def hello_reply(nonce: bytes) -> bytes:
     return _MAGIC + nonce.hex().encode() + b" guest\n"
+
+
+# What a guest on ports says first, to whoever connects: somebody listens here, and to nobody else. It ends
+# the doubt whether an agent that has died, or one still busy with the connection before, has the port open.
+# A dialled connection needs none. `HelloScanner` skips it.
+LISTENING = b"\xffDESKBOX/%d listening\n" % VERSION
 
 
 class HelloScanner:

@@ -1,7 +1,7 @@
-"""The agent: answers the host's calls on byte streams that it dials itself. Knows no X, only services.
+"""The agent: answers the host's calls on byte streams. Knows no X, only services.
 
-It connects to the host's unix socket and waits; when the host says hello on a connection, it dials the next
-one, so that a spare is always ready. Nothing in the guest listens.
+Where the streams come from is one of two things: a `Dialer` connects to the host's unix socket, and
+`port_server` waits on the ports of a virtual machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from deskbox_guest import protocol, wire
-from deskbox_guest.outbox import Outbox
+from deskbox_guest.outbox import ByteStream, Outbox
 from deskbox_guest.protocol import Fault
 
 # More than this waiting to be sent on one stream blocks its producer: a slow reader costs no memory.
@@ -93,7 +93,7 @@ class Call:
 class Connection:
     """One stream from the host: a reader thread feeds the state machine, handlers answer from the pool."""
 
-    def __init__(self, sock: socket.socket, handlers: dict[str, Handler], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, sock: ByteStream, handlers: dict[str, Handler], pool: ThreadPoolExecutor) -> None:
         self._sock = sock
         self._handlers = handlers
         self._pool = pool
@@ -203,16 +203,40 @@ class Connection:
             self._outbox.flush()
 
 
+def call_pool() -> ThreadPoolExecutor:
+    """The threads that answer calls, whatever connection those come from."""
+    pool = ThreadPoolExecutor(max_workers=MAX_CONNECTIONS, thread_name_prefix="call")
+    # These are there whatever happens to the guest's limit of processes.
+    ready = threading.Barrier(READY_WORKERS)
+    list(pool.map(lambda _: ready.wait(), range(READY_WORKERS)))
+    return pool
+
+
+def await_hello(stream: ByteStream) -> bytes:
+    """Wait until the host takes the stream, and say so; return what followed its hello.
+
+    Raises ConnectionError if it leaves without one.
+    """
+    scanner = protocol.HelloScanner("host")
+    while data := stream.recv(64 * 1024):
+        if (found := scanner.feed(data)) is not None:
+            nonce, rest = found
+            stream.sendall(protocol.hello_reply(nonce))
+            return rest
+    raise ConnectionError("the host has left")
+
+
 class Dialer:
-    """Keeps one unused connection to the host and serves each one that the host takes."""
+    """Keeps one unused connection to the host and serves each one that the host takes.
+
+    When the host says hello on a connection, the next one is dialled, so that a spare is always ready.
+    Nothing in the guest listens.
+    """
 
     def __init__(self, address: str, handlers: dict[str, Handler]) -> None:
         self._address = address
         self._handlers = handlers
-        self._pool = ThreadPoolExecutor(max_workers=MAX_CONNECTIONS, thread_name_prefix="call")
-        # These are there whatever happens to the guest's limit of processes.
-        ready = threading.Barrier(READY_WORKERS)
-        list(self._pool.map(lambda _: ready.wait(), range(READY_WORKERS)))
+        self._pool = call_pool()
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     def run(self) -> None:
@@ -231,15 +255,7 @@ class Dialer:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(self._address)
-            scanner = protocol.HelloScanner("host")
-            found = None
-            while found is None:
-                data = sock.recv(64 * 1024)
-                if not data:
-                    raise ConnectionError
-                found = scanner.feed(data)
-            nonce, rest = found
-            sock.sendall(protocol.hello_reply(nonce))
+            rest = await_hello(sock)
         except OSError:
             sock.close()
             return False

@@ -13,6 +13,7 @@ from typing import Any
 from deskbox_guest import browser, files, protocol, run, view
 from deskbox_guest.protocol import Fault
 from deskbox_guest.server import Call, Disconnected, Handler
+from deskbox_guest.session import MACHINE_ID
 from deskbox_guest.x11.desktop import X11Desktop
 
 HOME = "/home/user"
@@ -41,9 +42,8 @@ class Services:
     def facts(self, call: Call) -> None:
         width, height = self._desktop.size
         start = int(os.environ["DESKBOX_AGENT_START"])
-        call.respond(
-            protocol.to_head(protocol.Facts(width, height, os.environ["DESKBOX_BOOT_ID"], start, HOME))
-        )
+        boot_id = MACHINE_ID.read_text().strip()
+        call.respond(protocol.to_head(protocol.Facts(width, height, boot_id, start, HOME)))
 
     def ready(self, call: Call) -> None:
         deadline = time.monotonic() + float(call.head["timeout_s"])

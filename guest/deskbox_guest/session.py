@@ -10,10 +10,16 @@ the message bus's too. So nobody waits for anybody: all programs start at once, 
 the sockets' queues.
 
 Environment: DESKBOX_SIZE (WIDTHxHEIGHT, pixels), DESKBOX_URL (the first page; empty: no browser),
+<<<<<<< HEAD
 DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials),
 DESKBOX_HOME_ARCHIVE (a tar of the home directory to begin with; empty or missing: none). The agent finds
 there, besides: DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's start,
 seconds of time.monotonic), DESKBOX_BOOT_ID.
+=======
+DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials), or
+instead DESKBOX_PORTS (a directory of ports on which it waits). The agent finds there, besides:
+DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's start, seconds of
+time.monotonic).
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ LOG_LIMIT = 1024 * 1024  # bytes of each program's output that are kept, and as 
 _X_SOCKET = Path("/tmp/.X11-unix/X0")
 _X_LOCK = Path("/tmp/.X0-lock")
 _LOGS = Path(LOGS)
-_MACHINE_ID = Path("/run/machine-id")  # /etc/machine-id is a link to it
+MACHINE_ID = Path("/run/machine-id")  # new for each start; /etc/machine-id is a link to it
 _FIRST_LISTENING_FD = 3  # where a program that is handed a listening socket looks for it
 
 
@@ -114,7 +120,6 @@ class Log:
 class Session:
     def __init__(self, settings: Settings) -> None:
         self._boot_time = time.monotonic()
-        self._boot_id = uuid.uuid4().hex
         self._engine = settings.engine
         if settings.home_archive:
             _fill_home(settings.home_archive)
@@ -149,7 +154,7 @@ class Session:
         self._x_server = Program("xvfb", x_server, listening=_listen(_X_SOCKET), again=False)
         # The socket is ours, so no server is alive that a lock could belong to.
         _X_LOCK.unlink(missing_ok=True)
-        _MACHINE_ID.write_text(self._boot_id + "\n")
+        MACHINE_ID.write_text(uuid.uuid4().hex + "\n")
         self._programs = [
             self._x_server,
             Program("agent", [sys.executable, "-m", "deskbox_guest.agent"], extra=self._agent_environment),
@@ -165,7 +170,6 @@ class Session:
         return {
             "DESKBOX_AGENT_START": str(start),
             "DESKBOX_BOOT_TIME": repr(self._boot_time),
-            "DESKBOX_BOOT_ID": self._boot_id,
             "DESKBOX_ENGINE": self._engine,
         }
 
