@@ -108,10 +108,19 @@ def ensure_docker_image(
         return tag
 
 
-def build_rootfs(progress: Progress, *, fresh: bool = False) -> Path:
-    """Return the cached archive of the guest's root (a tar, without the agent), built if it is missing."""
+def build_rootfs(
+    progress: Progress, *, packages: Sequence[str] = (), arch: str | None = None, fresh: bool = False
+) -> Path:
+    """Return the cached archive of the guest's root (a tar, without the agent), built if it is missing.
+
+    `packages` are Debian packages that it has besides those of the recipe; `arch` is Debian's name of another
+    architecture than this computer's. Raises like `ensure_docker_image`.
+    """
+    wanted = _checked(packages)
+    if arch == debian_architecture(platform.machine()):
+        arch = None
     with locked(progress):
-        return _rootfs(progress, recipe_hash(), fresh)
+        return _rootfs(progress, recipe_hash(wanted, arch), fresh, wanted, arch)
 
 
 def build_docker(
@@ -157,9 +166,11 @@ def prune(client: docker.DockerClient, progress: Progress) -> None:
 
 
 # --- what an image is made of ----------------------------------------------------------------------------
-def recipe_hash() -> str:
-    """What the root is built from: the recipe's files, the release and the architecture."""
-    digest = hashlib.sha256(f"{platform.machine()} {SUITE}\n".encode())
+def recipe_hash(packages: Sequence[str] = (), arch: str | None = None) -> str:
+    """What the root is built from: the recipe's files, the release, the architecture, further packages."""
+    digest = hashlib.sha256(f"{arch or platform.machine()} {SUITE}\n".encode())
+    if packages:
+        digest.update(f"{' '.join(packages)}\n".encode())
     for name, path in _recipe_files().items():
         if name not in _GUEST_ONLY | _MORE_ONLY:
             _add(digest, name, path.read_bytes())
@@ -205,7 +216,7 @@ def _package(name: str) -> Path:
     return Path(str(resources.files(name)))
 
 
-def _tree(package: str) -> dict[str, Path]:
+def tree(package: str) -> dict[str, Path]:
     """The files of an installed package, by their path in it, sorted; without what Python leaves there."""
     root = _package(package)
     paths = (path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
@@ -213,13 +224,13 @@ def _tree(package: str) -> dict[str, Path]:
 
 
 def _recipe_files() -> dict[str, Path]:
-    return {name: path for name, path in _tree("deskbox_images").items() if name != "__init__.py"}
+    return {name: path for name, path in tree("deskbox_images").items() if name != "__init__.py"}
 
 
 def _agent_sources() -> dict[PurePosixPath, bytes]:
     return {
         PurePosixPath("deskbox_guest") / name: path.read_bytes()
-        for name, path in _tree("deskbox_guest").items()
+        for name, path in tree("deskbox_guest").items()
         if path.suffix == ".py"
     }
 
@@ -249,15 +260,17 @@ def _rootfs_path(recipe: str) -> Path:
     return cache_dir() / f"rootfs-{recipe[:12]}.tar"
 
 
-def _rootfs(progress: Progress, recipe: str, fresh: bool) -> Path:
+def debian_architecture(machine: str) -> str:
+    """Debian's name for what a computer calls itself."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def _rootfs(
+    progress: Progress, recipe: str, fresh: bool, packages: Sequence[str] = (), arch: str | None = None
+) -> Path:
     target = _rootfs_path(recipe)
     if target.exists() and not fresh:
         return target
-    if shutil.which("mmdebstrap") is None:
-        raise Refused(
-            "The guest's image can't be built because mmdebstrap is not installed: run "
-            "`apt-get install mmdebstrap`, or set DESKBOX_BASE_IMAGE to a Debian 13 image to build from."
-        )
     free = shutil.disk_usage(cache_dir()).free
     if free < _SPACE_NEEDED:
         raise Refused(
@@ -270,8 +283,12 @@ def _rootfs(progress: Progress, recipe: str, fresh: bool) -> Path:
         partial = Path(directory) / "rootfs.tar"
         overlay = Path(directory) / "overlay.tar"
         with overlay.open("wb") as file:
-            _write_tar(file, _overlay_files())
-        _mmdebstrap(partial, overlay, cache_dir() / "mmdebstrap.log", progress)
+            write_tar(file, _overlay_files())
+        options = ["--variant", "minbase", "--include", ",".join([*_packages(), *packages])]
+        options += _root_options(overlay)
+        if arch is not None:
+            options += ["--architectures", arch]
+        run_mmdebstrap(options, partial, cache_dir() / "mmdebstrap.log", progress)
         partial.rename(target)
     size = target.stat().st_size / 1e6
     progress(f"built {target} ({size:.0f} MB) in {time.monotonic() - started:.0f} s")
@@ -294,21 +311,31 @@ def _packages() -> list[str]:
     return [word for line in text.splitlines() for word in line.split("#", 1)[0].split()]
 
 
-def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> None:
-    command = ["mmdebstrap", "--mode", "root" if os.geteuid() == 0 else "unshare"]
-    command += ["--variant", "minbase", "--format", "tar", "--include", ",".join(_packages())]
+def _root_options(overlay: Path) -> list[str]:
+    options = ["--dpkgopt", str(_recipe_files()["overlay/etc/dpkg/dpkg.cfg.d/90-deskbox"])]
+    options += ["--skip", "output/dev"]  # whatever runs the root brings its own /dev
+    options += ["--skip", "cleanup/apt"]  # configure.sh does that, and leaves less
+    options += ["--customize-hook", f"tar-in {shlex.quote(str(overlay))} /"]
+    configure = 'chroot "$1" sh /tmp/deskbox/configure.sh && rm -r "$1/tmp/deskbox"'
+    return [*options, "--customize-hook", configure]
+
+
+def run_mmdebstrap(
+    options: Sequence[str], target: Path, log: Path, progress: Progress, what: str = "the guest's root"
+) -> None:
+    """Write a tar of packages of SUITE, from this machine's mirrors. `options` say which, and what is done.
+
+    Raises Refused if mmdebstrap or a mirror is missing, DeskboxError if it failed: `what` could not be built.
+    """
+    if shutil.which("mmdebstrap") is None:
+        raise Refused(
+            "The guest's image can't be built because mmdebstrap is not installed: run "
+            "`apt-get install mmdebstrap`, or set DESKBOX_BASE_IMAGE to a Debian 13 image to build from."
+        )
+    command = ["mmdebstrap", "--mode", "root" if os.geteuid() == 0 else "unshare", "--format", "tar"]
     command += ["--aptopt", 'APT::Install-Recommends "false"']
     command += [argument for option in _apt_options() for argument in ("--aptopt", option)]
-    command += ["--dpkgopt", str(_recipe_files()["overlay/etc/dpkg/dpkg.cfg.d/90-deskbox"])]
-    command += ["--skip", "output/dev"]  # whatever runs the root brings its own /dev
-    command += ["--skip", "cleanup/apt"]  # configure.sh does that, and leaves less
-    command += [
-        "--customize-hook",
-        f"tar-in {shlex.quote(str(overlay))} /",
-        "--customize-hook",
-        'chroot "$1" sh /tmp/deskbox/configure.sh && rm -r "$1/tmp/deskbox"',
-    ]
-    command += [SUITE, "-", *debian_sources(progress)]
+    command += [*options, SUITE, "-", *debian_sources(progress)]
     # Rootless, the root is unpacked as another user id, which can't enter a private cache directory.
     environment = {**os.environ, "TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
     with target.open("wb") as output, log.open("w") as log_file:
@@ -342,7 +369,7 @@ def _mmdebstrap(target: Path, overlay: Path, log: Path, progress: Progress) -> N
             process.stderr.close()
     if process.returncode != 0:
         raise DeskboxError(
-            f"mmdebstrap could not build the guest's root ({failure or f'exit code {process.returncode}'}); "
+            f"mmdebstrap could not build {what} ({failure or f'exit code {process.returncode}'}); "
             f"its whole output is in {log}."
         )
 
@@ -446,7 +473,7 @@ def _docker_build(
     progress: Progress,
 ) -> None:
     with tempfile.TemporaryFile() as file:
-        _write_tar(file, context)
+        write_tar(file, context)
         file.seek(0)
         events = client.api.build(
             fileobj=file,
@@ -472,7 +499,7 @@ def _docker_build(
                     failure = failure or _APT_ERROR.sub("", part)  # the first is the cause
 
 
-def _write_tar(file: IO[bytes], files: Mapping[PurePosixPath, bytes]) -> None:
+def write_tar(file: IO[bytes], files: Mapping[PurePosixPath, bytes]) -> None:
     """Files as root would have made them: the modes and owners of a checkout are no part of the recipe."""
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name in sorted(files):

@@ -78,7 +78,7 @@ def import_stock_image(client: docker.DockerClient, tag: str, directory: Path) -
     """A stock Debian image without a registry: the packages that they have, and what else they bring."""
     extras, root = directory / "extras.tar", directory / "stock.tar"
     with extras.open("wb") as file:
-        images._write_tar(file, {PurePosixPath(name): text.encode() for name, text in STOCK_EXTRAS.items()})
+        images.write_tar(file, {PurePosixPath(name): text.encode() for name, text in STOCK_EXTRAS.items()})
     command = ["mmdebstrap", "--variant", "minbase", "--format", "tar", "--skip", "output/dev"]
     command += [argument for option in images._apt_options() for argument in ("--aptopt", option)]
     command += ["--customize-hook", f"tar-in {extras} /"]

@@ -134,7 +134,7 @@ def test_hashes_change_with_what_they_stand_for(tmp_path: Path, monkeypatch: pyt
 
 def test_what_is_copied_into_the_root_belongs_to_root() -> None:
     file = io.BytesIO()
-    images._write_tar(file, images._overlay_files())
+    images.write_tar(file, images._overlay_files())
     file.seek(0)
     with tarfile.open(fileobj=file) as archive:
         members = {member.name: member for member in archive}

@@ -1,0 +1,268 @@
+"""The four files that a machine boots from, built without root and kept by the hash of what they came from.
+
+    linux-image-cloud, busybox ──▶ machine-kernel-<hash>/kernel, initramfs      vm/
+    images.build_rootfs (a tar) ─▶ machine-root-<hash>.squashfs                 a container's root
+    the agent and its wheels ────▶ machine-agent-<hash>.squashfs                built in a second
+
+Everything is written under another name first and then renamed, by one builder at a time (`images.locked`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import platform
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from deskbox import images, machine_kernel
+from deskbox.backends.qemu.command import Architecture, architecture
+from deskbox.errors import DeskboxError, Refused
+from deskbox.images import Progress
+
+# lz4 and blocks of this size: the fastest to read while a processor is emulated; see docs/machine.md.
+_SQUASHFS = ["-comp", "lz4", "-Xhc", "-b", "128K", "-no-xattrs", "-quiet", "-no-progress"]
+_DEBIAN_NAMES: dict[Architecture, str] = {"x86_64": "amd64", "aarch64": "arm64"}
+_SITE = PurePosixPath("usr/local/lib/python3.13/dist-packages")
+
+
+@dataclass(frozen=True)
+class MachineImage:
+    arch: Architecture
+    kernel: Path
+    initramfs: Path
+    root: Path
+    agent: Path
+    digest: str  # another one whenever any of the files is another
+
+    @property
+    def disks(self) -> tuple[Path, ...]:
+        return (self.root, self.agent)
+
+
+def ensure_machine_image(
+    progress: Progress, *, packages: Sequence[str] = (), arch: str | None = None, fresh: bool = False
+) -> MachineImage:
+    """Return the files of a machine, building what is missing.
+
+    `packages` are Debian packages that it has besides those of the recipe; `arch` is that of this computer if
+    it is not given. `fresh` builds all anew, with today's packages.
+    Raises InvalidInput for what is no package's name or architecture, Refused if this computer can't build
+    the image, DeskboxError if the build failed.
+    """
+    chosen = architecture(arch or platform.machine())
+    _require("sqfstar", "squashfs-tools", "it makes the disks")
+    rootfs = images.build_rootfs(progress, packages=packages, arch=_DEBIAN_NAMES[chosen], fresh=fresh)
+    with images.locked(progress):
+        kernel = _kernel(progress, chosen, fresh)
+        root = _root(progress, rootfs)
+        agent = _agent(progress)
+    files = (kernel / "kernel", kernel / "initramfs", root, agent)
+    digest = hashlib.sha256(f"{chosen}\n".encode())
+    for path in files:
+        status = path.stat()
+        digest.update(f"{path.name} {path.parent.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return MachineImage(chosen, *files, digest.hexdigest())
+
+
+def prune(progress: Progress) -> None:
+    """Delete what was built from earlier recipes and agents. Machines that run keep what they have open."""
+    with images.locked(progress):
+        keep = {_agent_path(), *(_kernel_path(arch) for arch in _DEBIAN_NAMES)}
+        for path in images.cache_dir().glob("machine-*"):
+            stale_root = path.name.startswith("machine-root-") and not _rootfs_of(path).exists()
+            if stale_root or not (path.name.startswith("machine-root-") or path in keep):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                progress(f"deleted {path}")
+
+
+def _require(program: str, package: str, reason: str) -> None:
+    if shutil.which(program) is None:
+        raise Refused(
+            f"A machine's image can't be built because {program} is not installed ({reason}): run "
+            f"`apt-get install {package}`, then repeat."
+        )
+
+
+# --- the kernel ------------------------------------------------------------------------------------------
+def _recipe() -> dict[str, bytes]:
+    files = images.tree("deskbox_vm")
+    return {name: path.read_bytes() for name, path in files.items() if path.suffix != ".py"}
+
+
+def _kernel_path(arch: Architecture) -> Path:
+    digest = hashlib.sha256(f"{arch} {images.SUITE}\n".encode())
+    for name, data in _recipe().items():
+        digest.update(f"{name}\n{len(data)}\n".encode() + data)
+    return images.cache_dir() / f"machine-kernel-{digest.hexdigest()[:12]}"
+
+
+def _packages(arch: Architecture) -> list[str]:
+    lines = (line.split("#", 1)[0].split() for line in _recipe()["packages.txt"].decode().splitlines())
+    return [words[1] for words in lines if words and words[0] in (arch, "all")]
+
+
+def _kernel(progress: Progress, arch: Architecture, fresh: bool) -> Path:
+    target = _kernel_path(arch)
+    if target.exists() and not fresh:
+        return target
+    started = time.monotonic()
+    progress("fetching the machine's kernel")
+    with tempfile.TemporaryDirectory(dir=images.cache_dir(), prefix="partial-") as directory:
+        archive = Path(directory) / "kernel.tar"
+        options = ["--variant", "extract", "--include", ",".join(_packages(arch))]
+        options += ["--architectures", _DEBIAN_NAMES[arch]]
+        log = images.cache_dir() / "mmdebstrap-kernel.log"
+        images.run_mmdebstrap(options, archive, log, progress, "the machine's kernel")
+        result = Path(directory) / "kernel"
+        result.mkdir()
+        for name, data in kernel_files(archive, arch).items():
+            (result / name).write_bytes(data)
+        _replace(result, target)
+    progress(f"made {target} in {time.monotonic() - started:.0f} s")
+    return target
+
+
+def kernel_files(archive: Path, arch: Architecture) -> dict[str, bytes]:
+    """`kernel` and `initramfs`, from a tar of the unpacked packages."""
+    kernel = busybox = b""
+    builtin: set[str] = set()
+    modules: dict[str, bytes] = {}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if not member.isfile():
+                continue
+            path = PurePosixPath(member.name)
+            inside = tar.extractfile(member)
+            assert inside is not None
+            if path.name.startswith("vmlinuz-"):
+                kernel = inside.read()
+            elif path.parts[-2:] == ("bin", "busybox"):
+                busybox = inside.read()
+            elif path.name == "modules.builtin":
+                builtin = {_module_name(PurePosixPath(line)) for line in inside.read().decode().split()}
+            elif "modules" in path.parts and ".ko" in path.suffixes:
+                modules[_module_name(path)] = inside.read()
+    if not kernel or not busybox:
+        raise DeskboxError("The packages of vm/packages.txt hold no kernel, or no busybox.")
+    unpacked = _Unpacked(modules)
+    wanted = machine_kernel.modules_wanted(_recipe()["modules.txt"].decode())
+    order = machine_kernel.load_order(wanted, unpacked, builtin)
+    return {
+        "kernel": machine_kernel.kernel_image(kernel, arch),
+        "initramfs": _initramfs(busybox, [(name, unpacked[name]) for name in order]),
+    }
+
+
+class _Unpacked(Mapping[str, bytes]):
+    """Modules, decompressed when they are looked at: hundreds are there and a dozen is needed."""
+
+    def __init__(self, packed: dict[str, bytes]) -> None:
+        self._packed = packed
+
+    def __getitem__(self, name: str) -> bytes:
+        return machine_kernel.unpack(self._packed[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+
+def _module_name(path: PurePosixPath) -> str:
+    return path.name.split(".")[0].replace("-", "_")
+
+
+def _initramfs(busybox: bytes, modules: list[tuple[str, bytes]]) -> bytes:
+    folder, program, plain = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
+    files = dict.fromkeys(("bin", "dev", "proc", "sys", "root", "modules"), (folder, b""))
+    files["init"] = (program, _recipe()["init"])
+    files["bin/busybox"] = (program, busybox)
+    files["bin/sh"] = (stat.S_IFLNK | 0o777, b"busybox")
+    for name, data in modules:
+        files[f"modules/{name}.ko"] = (plain, data)
+    files["modules/order"] = (plain, "".join(f"{name}.ko\n" for name, _ in modules).encode())
+    return machine_kernel.cpio(files)
+
+
+# --- the disks -------------------------------------------------------------------------------------------
+def _root_path(rootfs: Path) -> Path:
+    return rootfs.with_name(rootfs.name.replace("rootfs-", "machine-root-").replace(".tar", ".squashfs"))
+
+
+def _rootfs_of(root: Path) -> Path:
+    return root.with_name(root.name.replace("machine-root-", "rootfs-").replace(".squashfs", ".tar"))
+
+
+def _root(progress: Progress, rootfs: Path) -> Path:
+    target = _root_path(rootfs)
+    if target.exists() and target.stat().st_mtime >= rootfs.stat().st_mtime:
+        return target
+    started = time.monotonic()
+    progress("packing the root into the machine's disk")
+    # Where the kernel's devices will be: the archive has none, for whatever runs it brings its own.
+    device_folder = tarfile.TarInfo("dev")
+    device_folder.type = tarfile.DIRTYPE
+    device_folder.mode = 0o755
+    with rootfs.open("rb") as tar:
+        _pack(device_folder.tobuf(), tar, target)
+    size = target.stat().st_size / 1e6
+    progress(f"made {target} ({size:.0f} MB) in {time.monotonic() - started:.0f} s")
+    return target
+
+
+def _agent_path() -> Path:
+    return images.cache_dir() / f"machine-agent-{images.guest_hash('')[:12]}.squashfs"
+
+
+def _agent(progress: Progress) -> Path:
+    target = _agent_path()
+    if not target.exists():
+        progress("packing the agent into a disk")
+        file = io.BytesIO()
+        images.write_tar(file, images.site_packages(progress))
+        file.seek(0)
+        _pack(b"", file, target)
+    return target
+
+
+def _pack(first: bytes, tar: IO[bytes], target: Path) -> None:
+    """A squashfs file of a tar, before which come the entries `first`. Owners and modes are the tar's."""
+    with tempfile.TemporaryDirectory(dir=images.cache_dir(), prefix="partial-") as directory:
+        partial = Path(directory) / "disk.squashfs"
+        command = ["sqfstar", *_SQUASHFS, str(partial)]
+        with (Path(directory) / "log").open("w+") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            assert process.stdin is not None
+            try:
+                with process.stdin as pipe:
+                    pipe.write(first)
+                    shutil.copyfileobj(tar, pipe, 1 << 20)
+            except BrokenPipeError:
+                pass  # it has said why
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                process.wait()
+            if process.returncode != 0:
+                log.seek(0)
+                said = (log.read().strip().splitlines() or ["it said nothing"])[-1]
+                raise DeskboxError(f"sqfstar could not make the machine's disk: {said}")
+        partial.rename(target)
+
+
+def _replace(new: Path, target: Path) -> None:
+    """Put a directory in the place of another."""
+    if target.exists():
+        target.rename(new.with_name("old"))
+    new.rename(target)
