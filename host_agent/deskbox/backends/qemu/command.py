@@ -21,6 +21,11 @@ Accelerator = Literal["kvm", "hvf", "tcg"]
 Architecture = Literal["x86_64", "aarch64"]
 System = Literal["linux", "darwin"]  # what the host runs, as sys.platform says
 
+# A monitor has one client at a time, and whoever waits for events keeps it: one for commands, one for the
+# ports' openings and closings, one for the machine's end.
+Monitor = Literal["commands", "ports", "end"]
+
+MONITORS: tuple[Monitor, ...] = get_args(Monitor)
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
 CONSOLE_BYTES = 64 * 1024  # of the machine's console that QEMU keeps in memory: a power of two
 # Translated code that TCG keeps. A booted desktop with Firefox fills 200 MB; with less it translates again.
@@ -96,8 +101,8 @@ def marker(owner: str, name: str = "") -> str:
     return f"deskbox:{owner}:{name}"
 
 
-def qmp_socket(directory: Path) -> Path:
-    return directory / "qmp.sock"
+def monitor_sockets(directory: Path) -> dict[Monitor, Path]:
+    return {name: directory / f"{name}.qmp" for name in MONITORS}
 
 
 def control_socket(directory: Path) -> Path:
@@ -132,8 +137,7 @@ def command(machine: Machine) -> list[str]:
         *_generation(machine),
         *_ports(machine),
         *_console(machine),
-        # The keeper's way in: state, pause, copies. In a directory that only this user may enter.
-        *("-qmp", f"unix:{_value(qmp_socket(machine.directory))},server=on,wait=off"),
+        *_monitors(machine),
         *(("-incoming", "defer") if machine.incoming else ()),
     ]
 
@@ -220,12 +224,21 @@ def _generation(machine: Machine) -> list[str]:
 
 def _ports(machine: Machine) -> list[str]:
     """Byte streams to the host: each a socket on which QEMU listens, for one client at a time."""
-    count = len(ports.RPC) + 1
-    words = ["-device", f"virtio-serial-pci,max_ports={count + 1}"]  # one more, for number 0 is reserved
+    # One more than there are, for number 0 is reserved.
+    words = ["-device", f"virtio-serial-pci,max_ports={len(ports.RPC) + 2}"]
+    names = [("control", ports.CONTROL), *((f"rpc{number}", name) for number, name in enumerate(ports.RPC))]
     sockets = [control_socket(machine.directory), *port_sockets(machine.directory)]
-    for number, (name, path) in enumerate(zip((ports.CONTROL, *ports.RPC), sockets, strict=True)):
-        words += ["-chardev", f"socket,id=port{number},path={_value(path)},server=on,wait=off"]
-        words += ["-device", f"virtserialport,chardev=port{number},name={name},nr={number + 1}"]
+    for number, ((own, name), path) in enumerate(zip(names, sockets, strict=True), 1):
+        words += ["-chardev", f"socket,id={own},path={_value(path)},server=on,wait=off"]
+        words += ["-device", f"virtserialport,id={own},chardev={own},name={name},nr={number}"]
+    return words
+
+
+def _monitors(machine: Machine) -> list[str]:
+    """The keeper's ways in: state, pause, copies. In a directory that only this user may enter."""
+    words = []
+    for path in monitor_sockets(machine.directory).values():
+        words += ["-qmp", f"unix:{_value(path)},server=on,wait=off"]
     return words
 
 
