@@ -23,6 +23,8 @@ _CHUNK = 256 * 1024
 class Services:
     def __init__(self, desktop: X11Desktop) -> None:
         self._desktop = desktop
+        # Pages that come later are nobody's first one; nor are those that an agent before this one has seen.
+        self._was_ready = int(os.environ.get("DESKBOX_AGENT_START", "1")) > 1
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -51,9 +53,26 @@ class Services:
             if call.cancelled() or time.monotonic() > deadline:
                 raise Fault("unavailable", "the desktop was not painted in time")
             time.sleep(0.02)  # a window's first picture is an event of the window, which is not ours
-        # The window is there; now its page, and the frame that the window manager moves it into.
-        self._desktop.step(protocol.Step(settle=protocol.Settle(0.25, 10)), call.cancelled)
+        self._await_page(call, deadline)
+        # Now the frame that the window manager moves the window into, and what the page still draws. On a
+        # slow machine that may take longer than one wait does.
+        step = protocol.Step(settle=protocol.Settle(0.25, 10))
+        while self._desktop.step(step, call.cancelled)[0].settled == "cap" and time.monotonic() < deadline:
+            pass
+        self._was_ready = True
         call.respond({})
+
+    def _await_page(self, call: Call, deadline: float) -> None:
+        """Wait until the browser's first page is there, which its window's title tells.
+
+        A page may have no title: then no longer than the browser took to open its window.
+        """
+        took = time.monotonic() - float(os.environ["DESKBOX_BOOT_TIME"])
+        deadline = min(deadline, time.monotonic() + took)
+        while not self._was_ready and self._desktop.awaits_page() and time.monotonic() < deadline:
+            if call.cancelled():
+                return
+            time.sleep(0.05)
 
     def step(self, call: Call) -> None:
         with _bad_input():

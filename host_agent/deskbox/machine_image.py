@@ -25,13 +25,13 @@ from typing import IO
 
 from deskbox import images, machine_kernel
 from deskbox.backends.qemu.command import Architecture, architecture
+from deskbox.compiled import compiled
 from deskbox.errors import DeskboxError, Refused
 from deskbox.images import Progress
 
 # lz4 and blocks of this size: the fastest to read while a processor is emulated; see docs/machine.md.
 _SQUASHFS = ["-comp", "lz4", "-Xhc", "-b", "128K", "-no-xattrs", "-quiet", "-no-progress"]
 _DEBIAN_NAMES: dict[Architecture, str] = {"x86_64": "amd64", "aarch64": "arm64"}
-_SITE = PurePosixPath("usr/local/lib/python3.13/dist-packages")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def ensure_machine_image(
     with images.locked(progress):
         kernel = _kernel(progress, chosen, fresh)
         root = _root(progress, rootfs)
-        agent = _agent(progress)
+        agent = _agent(progress, rootfs)
     files = (kernel / "kernel", kernel / "initramfs", root, agent)
     digest = hashlib.sha256(f"{chosen}\n".encode())
     for path in files:
@@ -224,12 +224,12 @@ def _agent_path() -> Path:
     return images.cache_dir() / f"machine-agent-{images.guest_hash('')[:12]}.squashfs"
 
 
-def _agent(progress: Progress) -> Path:
+def _agent(progress: Progress, rootfs: Path) -> Path:
     target = _agent_path()
     if not target.exists():
-        progress("packing the agent into a disk")
+        progress("compiling the agent and packing it into a disk")
         file = io.BytesIO()
-        images.write_tar(file, images.site_packages(progress))
+        images.write_tar(file, compiled(rootfs, images.site_packages(progress)))
         file.seek(0)
         _pack(b"", file, target)
     return target

@@ -101,6 +101,12 @@ class X11Desktop:
             _, image = self._screen.pixels()
             return any(band.getextrema()[0] != band.getextrema()[1] for band in image.split())
 
+    def awaits_page(self) -> bool:
+        """Whether a browser's window is there whose page has not told its title yet."""
+        return any(
+            w.app == window_list.BROWSER and w.title == window_list.UNTITLED_BROWSER for w in self.windows()
+        )
+
     def close(self) -> None:
         self._observer.close()
         self._screen.close()

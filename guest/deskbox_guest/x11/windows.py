@@ -13,6 +13,7 @@ from deskbox_guest.protocol import Window
 from deskbox_guest.x11.display import Link
 
 BROWSER = "firefox-esr"  # its WM_CLASS class
+UNTITLED_BROWSER = "Mozilla Firefox"  # its window's title before it has a page, or if that has no title
 
 
 def windows(link: Link) -> list[Window]:
