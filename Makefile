@@ -1,7 +1,7 @@
 # Each target is one line for the command line of Deskbox or for a test runner; `make help` lists them.
 DESKBOX := .venv/bin/deskbox
 # What the tests need of Debian besides what desktops need: a browser, a screen of their own, and `ss`.
-TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2
+TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2 cpio
 
 .DEFAULT_GOAL := help
 .PHONY: up down test soak conformance-external drill bench view image check help

@@ -37,9 +37,8 @@ ABSENT_PAUSE = 0.1  # seconds between looks for a host: nothing tells when one c
 
 _CGROUP = Path("/sys/fs/cgroup/desktop")
 _PORTS = Path("/sys/class/virtio-ports")
-_SESSION = [sys.executable, "-m", "deskbox_guest.session"]
-# No capability, none to be had by running a program, no group but the user's own.
-_UNPRIVILEGED = [
+# The session; no capability, none to be had by running a program, no group but the user's own.
+_SESSION = [
     "setpriv",
     f"--reuid={allowance.UID}",
     f"--regid={allowance.UID}",
@@ -48,6 +47,9 @@ _UNPRIVILEGED = [
     "--inh-caps=-all",
     "--bounding-set=-all",
     "--",
+    sys.executable,
+    "-m",
+    "deskbox_guest.session",
 ]
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -186,23 +188,31 @@ def power_off() -> NoReturn:
 
 # --- process 1 -------------------------------------------------------------------------------------------
 class Machine:
-    """Waits for the host's requests and for the ends of processes.
+    """Waits for the host's requests and for the ends of processes. What needs root is given to it."""
 
-    `effects` are what needs root and a real machine: tests give others.
-    """
+    def __init__(
+        self,
+        control: int,
+        session: list[str],
+        confine: Callable[[], None],
+        wake: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """`control` is the control port, opened for reading and writing without blocking.
 
-    def __init__(self, control: int, effects: dict[str, Callable[[dict[str, Any]], None]]) -> None:
-        """`control` is the control port, opened for reading and writing without blocking."""
+        `session` is the command that `start` runs, after `confine` in its process; `wake` what `wake` does.
+        """
         self._control = control
-        self._effects = effects
+        self._command = session
+        self._confine = confine
+        self._wake = wake
         self._lines = ports.Lines()
         self._absent_until = 0.0  # time.monotonic before which the control port is not looked at
         self._session = 0  # its process; 0: none was started
         self._output = -1  # the reading end of its standard output and error
         self._output_left = OUTPUT_LIMIT
 
-    def run(self) -> int:
-        """Serve until the session has ended (its exit code) or the host asks for the end (0)."""
+    def run(self) -> str:
+        """Serve until the session has ended or the host asks for the end; say which."""
         wakeup = _signals_to_pipe()
         while True:
             poll = select.poll()
@@ -216,12 +226,13 @@ class Machine:
             if self._output in ready:
                 self._copy_output()
             if wakeup in ready:
-                ended = self._reap(os.read(wakeup, 512))
+                os.read(wakeup, 512)
+                ended = self._reap()
                 if ended is not None:
                     self._copy_output()
-                    return ended
+                    return f"the session ended with status {ended}"
             if self._control in ready and self._serve():
-                return 0
+                return "the host asked for the end"
 
     def _serve(self) -> bool:
         """Carry out what the control port has; True if the host wants the end."""
@@ -252,8 +263,8 @@ class Machine:
             self._start(request.get("environment"))
         elif what == "status":
             return {"state": "running" if self._session else "waiting", "uptime_s": time.monotonic()}
-        elif isinstance(what, str) and what in self._effects:
-            self._effects[what](request)
+        elif what == "wake":
+            self._wake(request)
         elif what != "poweroff":
             raise Refusal(f"{what!r} is no request: those are start, wake, status and poweroff")
         return {}
@@ -271,8 +282,25 @@ class Machine:
         self._output, write_end = os.pipe()
         self._session = os.fork()
         if self._session == 0:
-            _become_session({**_ENVIRONMENT, **environment}, write_end)
+            self._become_session({**_ENVIRONMENT, **environment}, write_end)
         os.close(write_end)
+
+    def _become_session(self, environment: dict[str, str], output: int) -> NoReturn:
+        """In the child."""
+        try:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            self._confine()
+            os.execvpe(self._command[0], self._command, environment)
+        except OSError as error:
+            os.write(2, f"deskbox: the session can't be started: {error}\n".encode())
+        finally:
+            os._exit(127)
 
     def _copy_output(self) -> None:
         """The session's output goes to the console, up to a limit: the user could write there for ever."""
@@ -289,7 +317,7 @@ class Machine:
         os.write(2, data[: self._output_left])
         self._output_left -= min(len(data), self._output_left)
 
-    def _reap(self, signals: bytes) -> int | None:
+    def _reap(self) -> int | None:
         """Collect every process that has ended; the session's exit code if it is among them."""
         ended = None
         with contextlib.suppress(ChildProcessError):
@@ -299,25 +327,11 @@ class Machine:
         return ended
 
 
-def _become_session(environment: dict[str, str], output: int) -> NoReturn:
-    """In the child: the limits, then the session as the user."""
-    try:
-        os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        with contextlib.suppress(FileNotFoundError):  # outside a machine, in a test
-            (_CGROUP / "cgroup.procs").write_text("0")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowance.OPEN_FILES, allowance.OPEN_FILES))
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.chdir(environment["HOME"])
-        os.execvpe(_UNPRIVILEGED[0], [*_UNPRIVILEGED, *_SESSION], environment)
-    except OSError as error:
-        os.write(2, f"deskbox machine: can't start the session: {error}\n".encode())
-    finally:
-        os._exit(127)
+def confine() -> None:
+    """The limits of the session and all that it starts."""
+    (_CGROUP / "cgroup.procs").write_text("0")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowance.OPEN_FILES, allowance.OPEN_FILES))
+    os.chdir(_ENVIRONMENT["HOME"])
 
 
 def _signals_to_pipe() -> int:
@@ -338,8 +352,7 @@ def main() -> NoReturn:
         set_up()
         control = os.open(f"{ports.DIRECTORY}/{ports.CONTROL}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         say(f"machine ready after {time.monotonic():.2f} s")
-        code = Machine(control, {"wake": wake}).run()
-        say(f"session ended with status {code}")
+        say(Machine(control, _SESSION, confine, wake).run())
     except BaseException as error:  # whatever it is, a process 1 that ends is a kernel's panic
         say(f"machine failed: {error!r}")
     power_off()

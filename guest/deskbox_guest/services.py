@@ -53,10 +53,11 @@ class Services:
             if call.cancelled() or time.monotonic() > deadline:
                 raise Fault("unavailable", "the desktop was not painted in time")
             time.sleep(0.02)  # a window's first picture is an event of the window, which is not ours
-        self._await_page(call, deadline)
-        # Now the frame that the window manager moves the window into, and what the page still draws. On a
-        # slow machine that may take longer than one wait does.
-        step = protocol.Step(settle=protocol.Settle(0.25, 10))
+        took = 0.0 if self._was_ready else time.monotonic() - float(os.environ["DESKBOX_BOOT_TIME"])
+        self._await_page(call, min(deadline, time.monotonic() + took))
+        # Now the frame that the window manager moves the window into, and what the page still draws: on a
+        # slow machine there is more time between the one and the other.
+        step = protocol.Step(settle=protocol.Settle(min(2.0, max(0.25, took / 10)), 10))
         while self._desktop.step(step, call.cancelled)[0].settled == "cap" and time.monotonic() < deadline:
             pass
         self._was_ready = True
@@ -67,11 +68,7 @@ class Services:
 
         A page may have no title: then no longer than the browser took to open its window.
         """
-        took = time.monotonic() - float(os.environ["DESKBOX_BOOT_TIME"])
-        deadline = min(deadline, time.monotonic() + took)
-        while not self._was_ready and self._desktop.awaits_page() and time.monotonic() < deadline:
-            if call.cancelled():
-                return
+        while self._desktop.awaits_page() and time.monotonic() < deadline and not call.cancelled():
             time.sleep(0.05)
 
     def step(self, call: Call) -> None:

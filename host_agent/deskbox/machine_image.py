@@ -31,6 +31,7 @@ from deskbox.images import Progress
 
 # lz4 and blocks of this size: the fastest to read while a processor is emulated; see docs/machine.md.
 _SQUASHFS = ["-comp", "lz4", "-Xhc", "-b", "128K", "-no-xattrs", "-quiet", "-no-progress"]
+_SQUASHFS += ["-root-mode", "0755", "-root-uid", "0", "-root-gid", "0"]
 _DEBIAN_NAMES: dict[Architecture, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -93,20 +94,20 @@ def _require(program: str, package: str, reason: str) -> None:
 
 
 # --- the kernel ------------------------------------------------------------------------------------------
-def _recipe() -> dict[str, bytes]:
+def recipe() -> dict[str, bytes]:
     files = images.tree("deskbox_vm")
     return {name: path.read_bytes() for name, path in files.items() if path.suffix != ".py"}
 
 
 def _kernel_path(arch: Architecture) -> Path:
     digest = hashlib.sha256(f"{arch} {images.SUITE}\n".encode())
-    for name, data in _recipe().items():
+    for name, data in recipe().items():
         digest.update(f"{name}\n{len(data)}\n".encode() + data)
     return images.cache_dir() / f"machine-kernel-{digest.hexdigest()[:12]}"
 
 
 def _packages(arch: Architecture) -> list[str]:
-    lines = (line.split("#", 1)[0].split() for line in _recipe()["packages.txt"].decode().splitlines())
+    lines = (line.split("#", 1)[0].split() for line in recipe()["packages.txt"].decode().splitlines())
     return [words[1] for words in lines if words and words[0] in (arch, "all")]
 
 
@@ -154,7 +155,7 @@ def kernel_files(archive: Path, arch: Architecture) -> dict[str, bytes]:
     if not kernel or not busybox:
         raise DeskboxError("The packages of vm/packages.txt hold no kernel, or no busybox.")
     unpacked = _Unpacked(modules)
-    wanted = machine_kernel.modules_wanted(_recipe()["modules.txt"].decode())
+    wanted = machine_kernel.modules_wanted(recipe()["modules.txt"].decode())
     order = machine_kernel.load_order(wanted, unpacked, builtin)
     return {
         "kernel": machine_kernel.kernel_image(kernel, arch),
@@ -185,7 +186,7 @@ def _module_name(path: PurePosixPath) -> str:
 def _initramfs(busybox: bytes, modules: list[tuple[str, bytes]]) -> bytes:
     folder, program, plain = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
     files = dict.fromkeys(("bin", "dev", "proc", "sys", "root", "modules"), (folder, b""))
-    files["init"] = (program, _recipe()["init"])
+    files["init"] = (program, recipe()["init"])
     files["bin/busybox"] = (program, busybox)
     files["bin/sh"] = (stat.S_IFLNK | 0o777, b"busybox")
     for name, data in modules:
