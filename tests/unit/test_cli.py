@@ -176,7 +176,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             "stop": stop,
             "stop_all": stop_all,
             "find": find,
+            "strays": list,
+            "clear_locks": lambda: None,
         },
+        "snapshots": {"leftovers": list, "sweep": list},
         "provision": {
             "ensure_host": ensure_host,
             "ask_for_password": lambda backend: None,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deskbox.backends import limits
+from deskbox.compiled import SITE
 
-SITE = "/usr/local/lib/python3.13/dist-packages"  # of the guest's Python: the agent and its wheels
 SESSION = ("dumb-init", "--", "python3", "-m", "deskbox_guest.session")
 # Where everything that the sandbox is made of can be reached by a user who may not enter our directories.
 STAGE = Path("/mnt")
@@ -45,7 +45,7 @@ def arguments(
     options += ["--uid", str(limits.UID), "--gid", str(limits.UID), "--hostname", "deskbox", "--clearenv"]
     for name, value in {**_ENVIRONMENT, **environment}.items():
         options += ["--setenv", name, value]
-    options += ["--ro-bind", str(places.root), "/", "--ro-bind", str(places.site), SITE]
+    options += ["--ro-bind", str(places.root), "/", "--ro-bind", str(places.site), str(SITE)]
     options += ["--ro-bind", str(places.rpc), "/rpc"]
     options += ["--dev", "/dev", "--proc", "/proc"]
     for path, (size, mode) in {**limits.TMPFS, "/dev/shm": (limits.SHM, 0o1777)}.items():

@@ -18,20 +18,22 @@ from pathlib import Path
 
 from deskbox import images
 from deskbox.backends.base import Progress
-from deskbox.backends.bubblewrap.sandbox import SITE
+from deskbox.compiled import compiled
 from deskbox.errors import DeskboxError
 
 
 def image(packages: Sequence[str], progress: Progress) -> str:
     """The name of an image, which is made if it is missing: its two directories, `root-…/site-…`."""
-    archive = images.build_rootfs(progress)
+    archive = images.build_rootfs(progress, packages=packages)
     with images.locked(progress):
         trees().mkdir(exist_ok=True)
         found = archive.stat()
         root = trees() / f"root-{_hash(archive.name, str(found.st_size), str(found.st_mtime_ns))}"
         _make(root, progress, "unpacking the root", lambda into: _unpack(archive, into))
         site = trees() / f"site-{_hash(images.guest_hash(root.name))}"
-        _make(site, progress, "adding the agent to the image", lambda into: _write_site(root, into, progress))
+        _make(
+            site, progress, "adding the agent to the image", lambda into: _write_site(archive, into, progress)
+        )
         return f"{root.name}/{site.name}"
 
 
@@ -71,39 +73,30 @@ def _make(target: Path, progress: Progress, what: str, fill: Callable[[Path], No
     ) as part:
         into = Path(part) / "tree"
         into.mkdir()
-        fill(into)
-        into.chmod(0o755)
+        umask = os.umask(0o022)  # the guest's user must be able to read what is made
+        try:
+            fill(into)
+        finally:
+            os.umask(umask)
         into.rename(target)
 
 
 def _unpack(archive: Path, into: Path) -> None:
     # All files become ours, whoever we are; a guest can't write to them anyway.
-    _run(["tar", "--extract", "--file", str(archive), "--directory", str(into), "--no-same-owner", "-p"])
+    command = ["tar", "--extract", "--file", str(archive), "--directory", str(into), "--no-same-owner", "-p"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise DeskboxError(f"The guest's root could not be unpacked: {said}")
     for name in ("dev", "proc"):  # whatever runs the root brings its own: the archive may have none
         (into / name).mkdir(exist_ok=True)
 
 
-def _write_site(root: Path, into: Path, progress: Progress) -> None:
-    for name, data in images.site_packages(progress).items():
+def _write_site(archive: Path, into: Path, progress: Progress) -> None:
+    for name, data in compiled(archive, images.site_packages(progress)).items():
         path = into / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    # By the guest's own Python; unchecked, so that no start compares times.
-    compiling = ["python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", SITE]
-    sandbox = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", str(root), "/"]
-    sandbox += ["--bind", str(into), SITE, "--dev", "/dev", "--proc", "/proc", "--", *compiling]
-    _run(sandbox)
-
-
-def _run(command: list[str]) -> None:
-    umask = os.umask(0o022)  # what is made must be readable by the guest's user
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    finally:
-        os.umask(umask)
-    if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise DeskboxError(f"The guest's image could not be made: {command[0]}: {said}")
 
 
 def _hash(*parts: str) -> str:
