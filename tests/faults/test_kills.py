@@ -1,0 +1,131 @@
+"""Whichever process of the host is killed, at whatever step: a usable desktop that `ls` shows, or nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.guests import guests_named
+
+from deskbox import processes, registry, snapshots
+from deskbox.desktop import Desktop
+from deskbox.errors import Unavailable
+from deskbox.processes import Process
+
+NAME = "victim"
+LAUNCH = f"from deskbox import Desktop; Desktop.launch({NAME!r}, url='about:blank', detach=True)"
+FORK = f"from deskbox import Desktop; Desktop.fork('seed', {NAME!r}, detach=True)"
+STOP = f"from deskbox import registry; registry.stop({NAME!r})"
+
+
+def _record() -> registry.DesktopRecord | None:
+    return registry.Home(NAME).read()
+
+
+# What can be seen of a start, in this order.
+STEPS: dict[str, Callable[[], object]] = {
+    "its lock is taken": lambda: registry.Home(NAME).path.with_name(f"{NAME}.lock").exists(),
+    "it is written down": _record,
+    "it has a keeper": lambda: list(_keepers()),
+    "its keeper listens": lambda: registry.Home(NAME).control_socket.exists(),
+    "its guest is there": lambda: guests_named(NAME),
+    "its guest is known": lambda: (record := _record()) and record.guest_id,
+    "it runs": lambda: (record := _record()) and record.state == "running",
+}
+
+
+def _keepers() -> Iterator[Process]:
+    for process in processes.running(b"deskbox.keeper"):
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        if NAME.encode() in arguments:
+            yield process
+
+
+def start(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+
+
+def kill(whom: str, caller: subprocess.Popen[bytes]) -> None:
+    if whom in ("caller", "both"):
+        caller.kill()
+    if whom in ("keeper", "both"):
+        for keeper in _keepers():
+            keeper.send(signal.SIGKILL)
+            assert keeper.wait(10)
+    caller.wait(180)
+
+
+def usable_or_nothing() -> None:
+    """Of what is left, once it has come to rest: a keeper that lives may still be starting or ending it."""
+    deadline = time.monotonic() + 180
+    while (found := registry.find(NAME)) is not None:
+        try:
+            if found.state != "starting":
+                with Desktop.attach(NAME, wait=10) as desktop:
+                    assert desktop.screenshot().startswith(b"\x89PNG")
+                    desktop.step("mousemove 10 10 click 1")
+                    return
+        except Unavailable:
+            assert list(_keepers()), "nobody is left who could end it"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert guests_named(NAME) == []
+    assert not registry.Home(NAME).exists()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(state_dir: Path) -> Iterator[None]:
+    yield
+    registry.stop(NAME)
+    assert guests_named(NAME) == []
+    for keeper in _keepers():
+        assert keeper.wait(10)
+    assert registry.find(NAME) is None
+
+
+@pytest.fixture(scope="module")
+def seed(state_dir: Path) -> Iterator[None]:
+    """A snapshot to fork from."""
+    with Desktop.launch("origin", url="about:blank") as desktop:
+        desktop.save("seed")
+    yield
+    snapshots.remove("seed")
+
+
+def at_step(code: str, step: str, whom: str) -> None:
+    caller = start(code)
+    deadline = time.monotonic() + 180
+    while not STEPS[step]() and caller.poll() is None:
+        assert time.monotonic() < deadline
+    kill(whom, caller)
+    usable_or_nothing()
+
+
+@pytest.mark.parametrize("whom", ["caller", "keeper", "both"])
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_while_a_desktop_starts(step: str, whom: str) -> None:
+    at_step(LAUNCH, step, whom)
+
+
+@pytest.mark.usefixtures("seed")
+@pytest.mark.parametrize("whom", ["keeper", "both"])
+@pytest.mark.parametrize("step", ["it is written down", "it has a keeper", "its guest is there", "it runs"])
+def test_killed_while_a_desktop_is_forked(step: str, whom: str) -> None:
+    at_step(FORK, step, whom)
+    assert [snapshot.name for snapshot in snapshots.list_snapshots()] == ["seed"]
+
+
+@pytest.mark.parametrize("whom", ["caller", "keeper", "both"])
+@pytest.mark.parametrize("delay", [0.25, 0.3, 0.4, 0.6])
+def test_killed_while_a_desktop_stops(delay: float, whom: str) -> None:
+    with Desktop.launch(NAME, url="about:blank", detach=True):
+        pass
+    caller = start(STOP)
+    time.sleep(delay)  # Python takes most of the first quarter of a second
+    kill(whom, caller)
+    usable_or_nothing()
