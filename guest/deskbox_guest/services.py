@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from deskbox_guest import browser, files, protocol, run, view
+from deskbox_guest import browser, files, first_page, protocol, run, view
 from deskbox_guest.protocol import Fault
 from deskbox_guest.server import Call, Disconnected, Handler
 from deskbox_guest.session import MACHINE_ID
@@ -38,6 +39,7 @@ class Services:
             protocol.EXEC: self.exec,
             protocol.GET_FILE: self.get_file,
             protocol.PUT_FILE: self.put_file,
+            protocol.WAKE: self.wake,
             protocol.VIEW: self.view,
         }
 
@@ -118,6 +120,14 @@ class Services:
         head: dict[str, Any] = call.head
         size = files.put(str(head["path"]), int(head["size"]), int(head["mode"]), call.payload())
         call.respond({"size": size})
+
+    def wake(self, call: Call) -> None:
+        """The machine was copied while it ran: what has to differ from the other copies is renewed."""
+        random.seed()
+        if url := str(call.head["url"]):
+            with _bad_input():
+                first_page.show(self._desktop, url)
+        call.respond({})
 
     def view(self, call: Call) -> None:
         """Bytes between the host's viewer and an x11vnc of its own, until either side ends."""

@@ -101,6 +101,11 @@ class X11Desktop:
             _, image = self._screen.pixels()
             return any(band.getextrema()[0] != band.getextrema()[1] for band in image.split())
 
+    def colour(self, x: int, y: int) -> object:
+        """Of one pixel of the screen, without the pointer."""
+        with _server_trouble():
+            return self._screen.pixels()[1].getpixel((x, y))
+
     def awaits_page(self) -> bool:
         """Whether a browser's window is there whose page has not told its title yet."""
         return any(
