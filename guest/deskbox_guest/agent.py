@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+from deskbox_guest import ports
 from deskbox_guest.port_server import PortServer
 from deskbox_guest.server import Call, Dialer, Handler
 from deskbox_guest.services import Services
@@ -25,8 +26,8 @@ def main() -> None:
     desktop.release_all()
     handlers = Services(desktop).handlers()
     handlers = {path: memory.watch(handler) for path, handler in handlers.items()}
-    if ports := os.environ.get("DESKBOX_PORTS"):
-        PortServer(sorted(Path(ports).glob("deskbox.[0-9]")), handlers).run()
+    if directory := os.environ.get("DESKBOX_PORTS"):
+        PortServer([Path(directory) / name for name in ports.RPC], handlers).run()
     else:
         Dialer(os.environ["DESKBOX_SOCKET"], handlers).run()
 

@@ -24,6 +24,7 @@ import socket
 import struct
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,10 +34,11 @@ from deskbox_guest.session import MACHINE_ID
 
 HOSTNAME = "deskbox"
 OUTPUT_LIMIT = 256 * 1024  # bytes of the session's own output that reach the console
-ABSENT_PAUSE = 0.1  # seconds between looks for a host: nothing tells when one comes
 
 _CGROUP = Path("/sys/fs/cgroup/desktop")
 _PORTS = Path("/sys/class/virtio-ports")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_OWN_BOOT_ID = Path("/dev/boot-id")  # where only root can write
 # The session; no capability, none to be had by running a program, no group but the user's own.
 _SESSION = [
     "setpriv",
@@ -60,7 +62,7 @@ _ENVIRONMENT = {
 }
 
 # Flags of linux/mount.h.
-_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "remount": 32, "rw": 0, "exec": 0}
+_FLAGS = {"ro": 1, "nosuid": 2, "nodev": 4, "noexec": 8, "remount": 32, "bind": 4096, "rw": 0, "exec": 0}
 # linux/random.h: _IOW('R', 3, int[2]) and _IO('R', 7).
 _RNDADDENTROPY, _RNDRESEEDCRNG = 0x40085203, 0x5207
 _POWER_OFF = 0x4321FEDC  # linux/reboot.h
@@ -149,6 +151,15 @@ def wake(request: dict[str, Any]) -> None:
     add_randomness(bytes.fromhex(seed))
     socket.sethostname(hostname)
     write_as_user(MACHINE_ID, machine_id + "\n")
+    replace_boot_id(machine_id)
+
+
+def replace_boot_id(machine_id: str) -> None:
+    """What the kernel gives as the number of this start: it was made before the machine was copied."""
+    text = f"{uuid.UUID(machine_id)}\n"
+    _OWN_BOOT_ID.write_text(text)
+    if _BOOT_ID.read_text() != text:
+        mount(str(_OWN_BOOT_ID), str(_BOOT_ID), "", "bind")
 
 
 def add_randomness(seed: bytes) -> None:
@@ -206,7 +217,6 @@ class Machine:
         self._confine = confine
         self._wake = wake
         self._lines = ports.Lines()
-        self._absent_until = 0.0  # time.monotonic before which the control port is not looked at
         self._session = 0  # its process; 0: none was started
         self._output = -1  # the reading end of its standard output and error
         self._output_left = OUTPUT_LIMIT
@@ -214,15 +224,16 @@ class Machine:
     def run(self) -> str:
         """Serve until the session has ended or the host asks for the end; say which."""
         wakeup = _signals_to_pipe()
+        # While no host is there, the port says so for as long as one asks. Edge-triggered, it says it once.
+        control = select.epoll()
+        control.register(self._control, select.EPOLLIN | select.EPOLLET)
         while True:
             poll = select.poll()
             poll.register(wakeup, select.POLLIN)
+            poll.register(control, select.POLLIN)
             if self._output >= 0:
                 poll.register(self._output, select.POLLIN)
-            pause = self._absent_until - time.monotonic()
-            if pause <= 0:
-                poll.register(self._control, select.POLLIN)
-            ready = {fd for fd, _ in poll.poll(pause * 1000 + 1 if pause > 0 else None)}
+            ready = {fd for fd, _ in poll.poll()}
             if self._output in ready:
                 self._copy_output()
             if wakeup in ready:
@@ -231,31 +242,35 @@ class Machine:
                 if ended is not None:
                     self._copy_output()
                     return f"the session ended with status {ended}"
-            if self._control in ready and self._serve():
-                return "the host asked for the end"
+            if control.fileno() in ready:
+                control.poll(0)
+                if self._serve():
+                    return "the host asked for the end"
 
     def _serve(self) -> bool:
         """Carry out what the control port has; True if the host wants the end."""
-        try:
-            data = os.read(self._control, ports.MAX_LINE)
-        except BlockingIOError:
-            return False
-        if not data:
-            # No host. A new one starts from the beginning of a line.
-            self._lines.reset()
-            self._absent_until = time.monotonic() + ABSENT_PAUSE
-            return False
-        for request in self._lines.feed(data):
-            answer = {"id": request.get("id")}
+        while True:
             try:
-                answer |= self._carry_out(request)
-            except (Refusal, OSError) as error:
-                self._answer({**answer, "error": str(error)})
-            else:
-                self._answer({**answer, "ok": True})
-                if request.get("do") == "poweroff":
-                    return True
-        return False
+                data = os.read(self._control, ports.MAX_LINE)
+            except BlockingIOError:
+                return False
+            if not data:
+                # No host. A new one starts from the beginning of a line.
+                self._lines.reset()
+                return False
+            if any(self._answer_to(request) for request in self._lines.feed(data)):
+                return True
+
+    def _answer_to(self, request: dict[str, Any]) -> bool:
+        """Carry a request out and say so; True if it asks for the end."""
+        answer = {"id": request.get("id")}
+        try:
+            answer |= self._carry_out(request)
+        except (Refusal, OSError) as error:
+            self._answer({**answer, "error": str(error)})
+            return False
+        self._answer({**answer, "ok": True})
+        return request.get("do") == "poweroff"
 
     def _carry_out(self, request: dict[str, Any]) -> dict[str, Any]:
         what = request.get("do")

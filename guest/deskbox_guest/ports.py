@@ -1,8 +1,9 @@
 """A machine's ports to its host: their names, and what is said on the control port.
 
-A machine has no network card. It has virtio-serial ports, which are byte streams: eight for the agent's
-calls, and one on which the host tells process 1 (`machine.py`) what only root can do. On that one a message
-is a JSON object on a line of its own:
+A machine has no network card. It has virtio-serial ports, which are byte streams: nine for the agent's calls,
+of which eight are for whoever uses the desktop and the last one for those who keep it; and one on which the
+host tells process 1 (`machine.py`) what only root can do. On that one a message is a JSON object on a line of
+its own:
 
     host   {"id": "5b1f…", "do": "start", "environment": {…}}     run the session; refused if one runs
            {"id": …, "do": "wake", "time_ns": …, "seed": "…", "hostname": "…", "machine_id": "…"}
@@ -25,7 +26,7 @@ import json
 from typing import Any
 
 CONTROL = "deskbox.control"
-RPC = tuple(f"deskbox.{number}" for number in range(8))
+RPC = tuple(f"deskbox.{number}" for number in range(9))
 DIRECTORY = "/dev/virtio-ports"
 
 MAX_LINE = 64 * 1024  # bytes of one message
