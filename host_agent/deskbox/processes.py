@@ -68,13 +68,20 @@ class Process:
 
 def running(marker: bytes) -> Iterator[Process]:
     """The processes that have `marker` as one of their arguments, and may be looked at by us."""
+    return (process for process, arguments in all_running() if marker in arguments)
+
+
+def all_running() -> Iterator[tuple[Process, list[bytes]]]:
+    """All processes that may be looked at by us, with their arguments."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if marker in (entry / "cmdline").read_bytes().split(b"\0"):
-                    process = Process.of(int(entry.name))
-                    if process.started:
-                        yield process
+            try:
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:  # it has ended
+                continue
+            process = Process.of(int(entry.name))
+            if process.started:
+                yield process, arguments
 
 
 def _start_ticks(pid: int) -> int:

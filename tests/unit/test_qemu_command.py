@@ -120,14 +120,10 @@ def test_memory() -> None:
     file = Path("/d/ram")
     assert backend(Ram(512)) == "memory-backend-ram,id=ram,size=512M"
     assert backend(Ram(512, file)) == "memory-backend-file,id=ram,size=512M,mem-path=/d/ram,share=off"
-    assert (
-        backend(Ram(512, file, shared=True))
-        == "memory-backend-file,id=ram,size=512M,mem-path=/d/ram,share=on"
-    )
 
 
 def test_a_copy_is_the_same_machine_and_waits() -> None:
-    first = replace(MACHINE, ram=Ram(512, Path("/t/ram"), shared=True))
+    first = replace(MACHINE, ram=Ram(512, Path("/b/ram")))
     copy = replace(MACHINE, ram=Ram(512, Path("/t/ram")), incoming=True, directory=Path("/e"), name="two")
     before, after = command.command(first), command.command(copy)
     assert after[-2:] == ["-incoming", "defer"]

@@ -17,6 +17,7 @@ import pytest
 from deskbox.backends.qemu import ports as host_ports
 from deskbox.backends.qemu.ports import Ports
 from deskbox.errors import Unavailable
+from deskbox_guest import ports as guest_ports
 from deskbox_guest import protocol
 
 
@@ -64,16 +65,16 @@ class FakePort:
 class FakeMachine:
     """Enough of QEMU's monitor to report ports, and the ports."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.monitor = directory / "ports.qmp"
-        self.ports = [FakePort(self, number) for number in range(count)]
+        # Without the last one, which is not for clients.
+        self.ports = [FakePort(self, number) for number in range(len(guest_ports.RPC) - 1)]
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve_monitor, self.monitor)
+        self._server = await asyncio.start_unix_server(self._serve_monitor, self.directory / "ports.qmp")
         self._tasks = [asyncio.create_task(port.serve()) for port in self.ports]
         await asyncio.sleep(0)
 
@@ -118,7 +119,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture
 async def machine(directory: Path) -> AsyncIterator[FakeMachine]:
-    machine = FakeMachine(directory, 3)
+    machine = FakeMachine(directory)
     await machine.start()
     yield machine
     await machine.end()
@@ -127,10 +128,10 @@ async def machine(directory: Path) -> AsyncIterator[FakeMachine]:
 @pytest.fixture
 async def ports(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ports]:
     monkeypatch.setattr(host_ports, "_PATIENCE", 0.1)
-    ports = Ports(machine.monitor, [port.path for port in machine.ports])
-    await ports.open()
+    ports = Ports(machine.directory)
+    ports.open()
     yield ports
-    await ports.close()
+    ports.close()
 
 
 async def echoes(stream: socket.socket, text: bytes = b"hello") -> bool:
@@ -159,7 +160,7 @@ async def test_a_stream_for_each_port_and_an_exact_error_beyond(machine: FakeMac
         port.set_open(True)
     streams = [await ports.stream(5) for _ in machine.ports]
     assert all([await echoes(stream) for stream in streams])
-    with pytest.raises(Unavailable, match="all 3 streams to the guest are in use: end what uses one"):
+    with pytest.raises(Unavailable, match="all 8 streams to the guest are in use: end what uses one"):
         await ports.stream(0.05)
     hang_up(streams.pop())
     streams.append(await ports.stream(5))
@@ -171,16 +172,31 @@ async def test_a_stream_for_each_port_and_an_exact_error_beyond(machine: FakeMac
 async def test_ports_that_are_open_already_are_found(machine: FakeMachine) -> None:
     for port in machine.ports:
         port.is_open = True  # before anybody listens to events
-    ports = Ports(machine.monitor, [port.path for port in machine.ports])
-    await ports.open()
+    ports = Ports(machine.directory)
+    ports.open()
     with await ports.stream(5) as stream:
         assert await echoes(stream)
-    await ports.close()
+    ports.close()
 
 
 async def test_nobody_listens(ports: Ports) -> None:
     with pytest.raises(Unavailable, match=r"the guest's agent did not listen within 0\.05 s"):
         await ports.stream(0.05)
+
+
+async def test_a_machine_that_starts_later(directory: Path) -> None:
+    ports = Ports(directory)
+    ports.open()
+    waiting = asyncio.create_task(ports.stream(20))
+    await asyncio.sleep(0.05)
+    machine = FakeMachine(directory)
+    for port in machine.ports:
+        port.is_open = True
+    await machine.start()
+    with await waiting as stream:
+        assert await echoes(stream)
+    ports.close()
+    await machine.end()
 
 
 async def test_a_stream_is_new_each_time(machine: FakeMachine, ports: Ports) -> None:
@@ -242,8 +258,8 @@ async def test_a_client_of_a_dead_keeper_keeps_its_port(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
         await loop.sock_connect(client, str(taken.path))
         assert await loop.sock_recv(client, 100) == protocol.LISTENING
-        ports = Ports(machine.monitor, [port.path for port in machine.ports])
-        await ports.open()
+        ports = Ports(machine.directory)
+        ports.open()
         others = [await ports.stream(5) for _ in machine.ports[1:]]
         with pytest.raises(Unavailable):
             await ports.stream(0.3)
@@ -252,7 +268,7 @@ async def test_a_client_of_a_dead_keeper_keeps_its_port(
         assert await echoes(stream)
     for stream in others:
         stream.close()
-    await ports.close()
+    ports.close()
 
 
 async def test_the_end_of_the_machine(machine: FakeMachine, ports: Ports) -> None:
@@ -267,12 +283,13 @@ async def test_the_end_of_the_machine(machine: FakeMachine, ports: Ports) -> Non
     stream.close()
 
 
-async def test_closing_ends_all_streams(machine: FakeMachine, ports: Ports) -> None:
+async def test_closing_does_not_touch_streams_in_use(machine: FakeMachine, ports: Ports) -> None:
     for port in machine.ports:
         port.set_open(True)
     stream = await ports.stream(5)
-    await ports.close()
-    assert await ended(stream)
+    ports.close()
+    await asyncio.sleep(0.05)
+    assert await echoes(stream)
     stream.close()
-    await ports.close()
+    ports.close()
     assert [task for task in asyncio.all_tasks() if "_tend" in str(task.get_coro())] == []

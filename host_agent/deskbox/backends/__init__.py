@@ -16,7 +16,7 @@ from deskbox.backends.base import (
 )
 from deskbox.errors import DeskboxError, InvalidInput, Refused
 
-NAMES = ("docker", "bwrap")  # in the order in which "auto" tries them
+NAMES = ("docker", "bwrap", "qemu")  # in the order in which "auto" tries them
 AUTO = "auto"
 
 __all__ = [
@@ -79,6 +79,10 @@ def _kind(name: str) -> type[Backend]:
         from deskbox.backends.docker import DockerBackend
 
         return DockerBackend
+    if name == "qemu":
+        from deskbox.backends.qemu.backend import QemuBackend
+
+        return QemuBackend
     from deskbox.backends.bubblewrap import BubblewrapBackend
 
     return BubblewrapBackend

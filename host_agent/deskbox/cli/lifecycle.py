@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 BackendOption = Annotated[
-    Literal["docker", "bwrap", "auto"] | None,
+    Literal["docker", "bwrap", "qemu", "auto"] | None,
     typer.Option(
         envvar="DESKBOX_BACKEND",
         help="What runs the desktop; auto takes the first that works on this machine.",

@@ -1,6 +1,6 @@
 """The QEMU command line of a machine, and the reason for every word in it. Pure: starts nothing.
 
-A machine is one process: RAM, processors, two read-only disks, a clock and nine ports. It has no network
+A machine is one process: RAM, processors, two read-only disks, a clock and ten ports. It has no network
 card, no graphics card, no USB, no sound and no writable disk, so that little of QEMU is within its reach. The
 screen is in the guest's memory (Xvfb), and comes out as pictures through a port.
 
@@ -27,6 +27,7 @@ Monitor = Literal["commands", "ports", "end"]
 
 MONITORS: tuple[Monitor, ...] = get_args(Monitor)
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
+MARKER = "deskbox:"  # see `marker`
 CONSOLE_BYTES = 64 * 1024  # of the machine's console that QEMU keeps in memory: a power of two
 # Translated code that TCG keeps. A booted desktop with Firefox fills 200 MB; with less it translates again.
 _TCG_CACHE_MIB = 512
@@ -43,14 +44,13 @@ _NAMES: dict[str, Architecture] = {
 
 @dataclass(frozen=True)
 class Ram:
-    """A machine's memory. In a file that is shared, it is a template's; in one that is not, a copy's.
+    """A machine's memory, as it is when the machine starts: what the machine changes is its own.
 
-    The file must have that size when the machine starts.
+    The file must have that size.
     """
 
     mib: int = allowance.MEMORY_MIB
-    file: Path | None = None  # None: memory that belongs to the process alone
-    shared: bool = False  # write to the file; else what the machine changes is its own
+    file: Path | None = None  # None: zeros
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def find_program(arch: Architecture) -> str:
 
 def marker(owner: str, name: str = "") -> str:
     """What a machine's process has as a word of its command line; without `name`, what that begins with."""
-    return f"deskbox:{owner}:{name}"
+    return f"{MARKER}{owner}:{name}"
 
 
 def monitor_sockets(directory: Path) -> dict[Monitor, Path]:
@@ -110,7 +110,7 @@ def control_socket(directory: Path) -> Path:
 
 
 def port_sockets(directory: Path) -> list[Path]:
-    """Of the RPC ports, in the order of `ports.RPC`."""
+    """Of the RPC ports, in the order of `ports.RPC`. The last one is not for clients: see `ports`."""
     return [directory / f"port{number}.sock" for number in range(len(ports.RPC))]
 
 
@@ -138,7 +138,7 @@ def command(machine: Machine) -> list[str]:
         *_ports(machine),
         *_console(machine),
         *_monitors(machine),
-        *(("-incoming", "defer") if machine.incoming else ()),
+        *_state(machine),
     ]
 
 
@@ -200,9 +200,8 @@ def _memory(machine: Machine) -> list[str]:
     if ram.file is None:
         backend = f"memory-backend-ram,{size}"
     else:
-        # Without "shared", a page that the machine writes to becomes its own: copies cost what they change.
-        share = "on" if ram.shared else "off"
-        backend = f"memory-backend-file,{size},mem-path={_value(ram.file)},share={share}"
+        # A page that the machine writes to becomes its own: copies cost what they change.
+        backend = f"memory-backend-file,{size},mem-path={_value(ram.file)},share=off"
     return ["-m", f"{ram.mib}M", "-object", backend]
 
 
@@ -240,6 +239,14 @@ def _monitors(machine: Machine) -> list[str]:
     for path in monitor_sockets(machine.directory).values():
         words += ["-qmp", f"unix:{_value(path)},server=on,wait=off"]
     return words
+
+
+def _state(machine: Machine) -> list[str]:
+    """How the state of another machine gets into this one. It is that of the devices alone, without what QEMU
+    would say first about the machine's kind: it comes from `xen-save-devices-state`, which leaves that out.
+    """
+    words = ["-global", "migration.send-configuration=off"]
+    return [*words, "-incoming", "defer"] if machine.incoming else words
 
 
 def _console(machine: Machine) -> list[str]:

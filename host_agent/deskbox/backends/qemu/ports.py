@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from deskbox.backends.connections import Connections
+from deskbox.backends.qemu import command
 from deskbox.backends.qemu.qmp import Qmp
 from deskbox.errors import Unavailable
 from deskbox_guest import protocol
@@ -28,6 +30,8 @@ from deskbox_guest import protocol
 # within milliseconds; silence means that it did not notice that the last host had left, or that another
 # keeper's client still has the port. Twice as long after each time, so that a very slow guest comes through.
 _PATIENCE, _MOST_PATIENCE = 1.0, 16.0
+# How often to look whether a machine that is being started has its monitor: nothing tells.
+_LOOK_S = 0.01
 
 
 class _Port:
@@ -55,41 +59,24 @@ class _Port:
             await self.changed.wait()
 
 
-class Ports:
-    """Of one machine, for as long as one keeper has it. `open` first; `close` in the end."""
+class Ports(Connections):
+    """Of one machine, for as long as one keeper has it."""
 
-    def __init__(self, monitor: Path, paths: list[Path]) -> None:
-        """`monitor`: the socket of a QMP monitor that nobody else uses. `paths`: of the ports, in order."""
-        self._monitor = monitor
+    def __init__(self, directory: Path) -> None:
+        """`directory` is the machine's."""
+        self._monitor = command.monitor_sockets(directory)["ports"]
+        # The last one is not for clients.
+        paths = command.port_sockets(directory)[:-1]
         self._ports = [_Port(number, path) for number, path in enumerate(paths)]
         self._by_name = {port.name: port for port in self._ports}
         self._free = asyncio.Event()  # a port may have become free, or the machine has ended
         self._ended = False
         self._hung_up = select.epoll()
         self._tasks: list[asyncio.Task[None]] = []
-        self._qmp: Qmp | None = None
-        self._thread: threading.Thread | None = None
 
-    async def open(self) -> None:
-        """Begin to connect. Raises Unavailable if the machine's monitor does not answer."""
-        loop = asyncio.get_running_loop()
-        qmp = self._qmp = await asyncio.to_thread(Qmp, self._monitor)
-        # What happens from here on is in the events that follow, or already in this answer.
-        devices = await asyncio.to_thread(qmp.execute, "query-chardev")
-        for device in devices:
-            if device["label"] in self._by_name and device["frontend-open"]:
-                self._note(device["label"], True)
-        loop.add_reader(self._hung_up, self._take_hang_ups)
-        self._tasks = [asyncio.create_task(self._tend(port)) for port in self._ports]
-
-        def listen() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested any more
-                for event in qmp.events():
-                    loop.call_soon_threadsafe(self._take_event, event)
-                loop.call_soon_threadsafe(self._end)
-
-        self._thread = threading.Thread(target=listen, daemon=True, name="machine events")
-        self._thread.start()
+    def open(self) -> None:
+        asyncio.get_running_loop().add_reader(self._hung_up, self._take_hang_ups)
+        self._tasks = [asyncio.create_task(self._listen())]
 
     async def stream(self, timeout: float) -> socket.socket:
         """A fresh stream, on which the agent awaits the host's hello. Raises Unavailable."""
@@ -111,20 +98,46 @@ class Ports:
             raise Unavailable(f"the guest's agent did not listen within {timeout:g} s") from None
         raise Unavailable("the virtual machine has ended")
 
-    async def close(self) -> None:
-        """Hang up on every port, also on those that clients use. Idempotent."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._end()
-        if self._qmp is not None:
-            self._qmp.close()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
+    def close(self) -> None:
         if not self._hung_up.closed:
             asyncio.get_running_loop().remove_reader(self._hung_up)
             self._hung_up.close()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        self._end()
+
+    async def _listen(self) -> None:
+        """Tend the ports, and learn from QEMU what happens to them, until the machine ends."""
+        loop = asyncio.get_running_loop()
+        qmp = await self._connected_monitor()
+
+        def listen() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is interested any more
+                for event in qmp.events():
+                    loop.call_soon_threadsafe(self._take_event, event)
+                loop.call_soon_threadsafe(self._end)
+
+        try:
+            # What happens from here on is in the events that follow, or already in this answer.
+            devices = await asyncio.to_thread(qmp.execute, "query-chardev")
+            for device in devices:
+                if device["label"] in self._by_name and device["frontend-open"]:
+                    self._note(device["label"], True)
+            self._tasks += [asyncio.create_task(self._tend(port)) for port in self._ports]
+            threading.Thread(target=listen, daemon=True, name="machine events").start()
+            await asyncio.get_running_loop().create_future()  # until `close`
+        except Unavailable:
+            self._end()
+        finally:
+            qmp.close()
+
+    async def _connected_monitor(self) -> Qmp:
+        while True:
+            try:
+                return await asyncio.to_thread(Qmp, self._monitor)
+            except Unavailable:
+                await asyncio.sleep(_LOOK_S)
 
     # --- one port ----------------------------------------------------------------------------------------
     async def _tend(self, port: _Port) -> None:
@@ -141,10 +154,16 @@ class Ports:
                 self._hung_up.register(stream, select.EPOLLRDHUP | select.EPOLLONESHOT)
                 self._free.set()
                 await port.until(lambda: self._ended or port.hung_up or not port.is_new)
+            except asyncio.CancelledError:  # we are closed, which does not concern a client
+                if port.taken:
+                    stream.close()
+                raise
             finally:
                 port.stream = None
-                self._hung_up.unregister(stream)
-                _hang_up(stream)
+                if stream.fileno() >= 0:
+                    if not self._hung_up.closed:
+                        self._hung_up.unregister(stream)
+                    _hang_up(stream)
 
     async def _opening(self, port: _Port, patience: float) -> None:
         """Wait until the agent opens the port anew; no longer than `patience` if it has it open already."""

@@ -1,0 +1,151 @@
+"""Guests as virtual machines: a kernel of their own, no network card, no disk that can be written to.
+
+A desktop starts as a copy of a machine that was frozen with its desktop painted, and is saved by freezing it
+again: see `frozen` and `template`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+from deskbox import machine_image
+from deskbox.backends.base import Backend, Contents, Guest, GuestSpec, ImageSpec, Progress, Verdict
+from deskbox.backends.connections import Connections
+from deskbox.backends.qemu import command, frozen, process, template
+from deskbox.backends.qemu.frozen import Frozen
+from deskbox.backends.qemu.ports import Ports
+from deskbox.backends.qemu.probe import probe
+from deskbox.backends.qemu.qmp import Qmp
+from deskbox.errors import DeskboxError, Unavailable
+from deskbox.processes import Process
+
+# Why QEMU says that a machine has ended (the event SHUTDOWN), as a clause.
+_REASONS = {
+    "guest-shutdown": "its machine switched itself off",
+    "guest-reset": "its machine restarted, as after a fatal error of its kernel",
+    "guest-panic": "its kernel had a fatal error",
+    "host-signal": "its QEMU process was asked to end by a signal",
+    "host-qmp-quit": "its QEMU process was asked to end",
+}
+# States of a machine that will never run again (query-status).
+_OVER = {"shutdown", "guest-panicked", "internal-error"}
+
+
+class QemuBackend(Backend):
+    name = "qemu"
+    saves: Contents = "machine"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: dict[str, Future[str]] = {}
+
+    @classmethod
+    def check(cls) -> Verdict:
+        try:
+            program = command.find_program(command.architecture(os.uname().machine))
+        except DeskboxError as error:
+            return Verdict(False, "there is no QEMU", str(error))
+        return Verdict(True, f"{program} is there")
+
+    def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
+        image = machine_image.ensure_machine_image(progress, packages=wanted.packages)
+        found = probe(image, progress)
+        return str(template.ensure(image, found.accelerator, wanted, progress))
+
+    def prune(self, progress: Progress) -> None:
+        machine_image.prune(progress)
+        template.prune(progress)
+
+    def start(self, spec: GuestSpec) -> Guest:
+        source = Frozen(spec.snapshot if spec.snapshot is not None else Path(spec.image))
+        record = source.record
+        machine = source.machine(command.find_program(record.arch), record.kind.accelerator, spec.directory)
+        running = process.launch(replace(machine, owner=spec.owner, name=spec.name))
+        try:
+            source.load(running)
+            frozen.wake(running, url="" if spec.snapshot is not None else spec.url)
+        except BaseException:
+            process.end(running)
+            raise
+        return Guest(str(running), {"accelerator": record.kind.accelerator, "qemu": record.kind.program})
+
+    def connections(self, directory: Path) -> Connections:
+        return Ports(directory)
+
+    def wait(self, guest_id: str) -> str:
+        # One monitor tells it, and to one client only.
+        with self._lock:
+            end = self._ends.get(guest_id)
+            if end is None:
+                end = self._ends[guest_id] = Future()
+                thread = threading.Thread(
+                    target=lambda: end.set_result(_await_end(Process.parse(guest_id))),
+                    daemon=True,
+                    name="machine end",
+                )
+                thread.start()
+        return end.result()
+
+    def alive(self, guest_id: str) -> bool:
+        running = Process.parse(guest_id)
+        if not running.alive():
+            return False
+        try:
+            with process.commands(running) as qmp:
+                return qmp.execute("query-status")["status"] not in _OVER
+        except Unavailable:  # it ends, or is being saved
+            return running.alive()
+
+    def pause(self, guest_id: str) -> None:
+        with process.commands(Process.parse(guest_id)) as qmp:
+            qmp.execute("stop")
+
+    def resume(self, guest_id: str) -> None:
+        with process.commands(Process.parse(guest_id)) as qmp:
+            qmp.execute("cont")
+
+    def save(self, guest_id: str, into: Path, progress: Progress) -> None:
+        running = Process.parse(guest_id)
+        progress("writing the machine's memory")
+        frozen.write(running, Frozen.source(running).origin, into)
+
+    def stop(self, guest_id: str) -> None:
+        process.end(Process.parse(guest_id))
+
+    def guests(self, owner: str) -> dict[str, str]:
+        prefix = command.marker(owner)
+        return {
+            str(running): marker.removeprefix(prefix)
+            for running, marker in process.machines()
+            if marker.startswith(prefix)
+        }
+
+
+def _await_end(running: Process) -> str:
+    """Wait until the machine has ended, or QEMU; why, as a clause."""
+    try:
+        with Qmp(command.monitor_sockets(process.directory_of(running))["end"]) as qmp:
+            for event in qmp.events():
+                if event["event"] == "SHUTDOWN":
+                    reason = event["data"].get("reason", "")
+                    why = _REASONS.get(reason, f"its machine ended ({reason})")
+                    return f"{why}{_last_words(running)}"
+    except Unavailable:
+        pass
+    running.wait()
+    return "its QEMU process ended"
+
+
+def _last_words(running: Process) -> str:
+    """The console's last line. QEMU stays for it when the machine has ended."""
+    try:
+        with process.commands(running) as qmp:
+            console = qmp.execute("ringbuf-read", device="console", size=command.CONSOLE_BYTES)
+    except DeskboxError:
+        return ""
+    lines = str(console).strip().splitlines()
+    return f" and said: {lines[-1].strip()}" if lines else ""

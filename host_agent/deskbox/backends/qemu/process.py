@@ -1,0 +1,196 @@
+"""A QEMU process: started with no more rights than it needs, spoken to by its sockets, ended without a trace.
+
+Its directory belongs to one machine. QEMU's sockets are there, and it is QEMU's working directory: so whoever
+knows the process finds them as /proc/PID/cwd, under a path that is always short.
+
+Started by root, QEMU runs as a user that exists for nothing else. All files that it reads are opened here and
+passed on by their numbers, because the directories above them may be closed to that user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from deskbox import processes
+from deskbox.backends.qemu import command
+from deskbox.backends.qemu.command import Machine
+from deskbox.backends.qemu.control import Control
+from deskbox.backends.qemu.qmp import Qmp
+from deskbox.errors import DeskboxError, Unavailable
+from deskbox.processes import Process
+from deskbox.rpc.channel import Channel
+from deskbox_guest import protocol
+
+# Of the range that systemd uses for users without an account: https://systemd.io/UIDS-GIDS/
+UID = 61184
+LOG = "qemu.log"  # what QEMU itself says, in the machine's directory
+# Bytes that QEMU may write to one file: its log, and the state of its devices (some 100 KB).
+_FILE_LIMIT = 16 * 1024 * 1024
+_STARTS_WITHIN = 20.0  # seconds; it takes 0.1 s
+
+
+def launch(machine: Machine, *, tied: bool = False) -> Process:
+    """Start QEMU in `machine.directory`; return once its monitors answer.
+
+    `tied`: it ends with the thread that has started it. Raises DeskboxError with QEMU's words; then nothing
+    of it is left.
+    """
+    directory = machine.directory
+    numbers: list[int] = []
+
+    def passed(path: Path, mode: int = os.O_RDONLY) -> Path:
+        numbers.append(os.open(path, mode | os.O_CLOEXEC))
+        return Path(f"/proc/self/fd/{numbers[-1]}")
+
+    try:
+        ram = machine.ram
+        if ram.file is not None:
+            # QEMU opens it for writing, too, though it maps it so that nothing is written.
+            ram = replace(ram, file=passed(ram.file, os.O_RDWR))
+        words = command.command(
+            replace(
+                machine,
+                kernel=passed(machine.kernel),
+                initramfs=passed(machine.initramfs),
+                disks=tuple(passed(disk) for disk in machine.disks),
+                directory=Path("."),
+                ram=ram,
+            )
+        )
+        as_user = os.geteuid() == 0
+        if as_user:
+            os.chown(directory, UID, UID)
+        with open(directory / LOG, "wb") as log:
+            started = subprocess.Popen(
+                [*_limited(tied), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env={"PATH": os.defpath},
+                pass_fds=numbers,
+                start_new_session=True,
+                restore_signals=False,  # SIGXFSZ stays ignored: see `_limited`
+                user=UID if as_user else None,
+                group=UID if as_user else None,
+                extra_groups=[] if as_user else None,
+                umask=0o077,
+            )
+    finally:
+        for number in numbers:
+            os.close(number)
+    process = Process.of(started.pid)
+    try:
+        _wait_for_monitor(started, directory)
+    except BaseException:
+        started.kill()
+        started.wait()
+        clear(directory)
+        raise
+    return process
+
+
+def _limited(tied: bool) -> list[str]:
+    """What starts a program within limits of its own; both are of util-linux, and become that program."""
+    # Whatever takes over QEMU must not fill the host's disk. A write beyond the limit fails, and no more.
+    words = ["prlimit", f"--fsize={_FILE_LIMIT}", "--"]
+    return [*words, "setpriv", "--pdeathsig", "KILL", "--"] if tied else words
+
+
+def _wait_for_monitor(process: subprocess.Popen[bytes], directory: Path) -> None:
+    # QEMU makes its sockets one after the other, and its monitors last.
+    last = [*command.monitor_sockets(directory).values()][-1]
+    deadline = time.monotonic() + _STARTS_WITHIN
+    while not last.exists():
+        if process.poll() is not None:
+            said = (directory / LOG).read_text(errors="replace").strip().splitlines()
+            raise DeskboxError(f"QEMU did not start: {said[-1] if said else 'it said nothing'}")
+        if time.monotonic() > deadline:
+            raise DeskboxError(f"QEMU did not start within {_STARTS_WITHIN:g} s")
+        time.sleep(0.002)  # nothing tells when a socket is made
+
+
+def directory_of(process: Process) -> Path:
+    """A path to the machine's directory for as long as the process lives."""
+    return Path(f"/proc/{process.pid}/cwd")
+
+
+def commands(process: Process) -> Qmp:
+    """Raises Unavailable if the machine has ended."""
+    return Qmp(command.monitor_sockets(directory_of(process))["commands"])
+
+
+def control(process: Process) -> Control:
+    """Raises Unavailable if the machine has ended."""
+    return Control(command.control_socket(directory_of(process)))
+
+
+def own_channel(process: Process, timeout: float) -> Channel:
+    """Calls on the agent by the port that no client uses. Close it soon: others wait for it.
+
+    Raises Unavailable if the agent does not listen there within `timeout` seconds.
+    """
+    path = command.port_sockets(directory_of(process))[-1]
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(str(path))
+        heard = b""
+        while heard != protocol.LISTENING:
+            data = sock.recv(4096)
+            if not data:
+                raise ConnectionError("it hung up")
+            heard = (heard + data)[-len(protocol.LISTENING) :]
+        return Channel(sock)
+    except OSError as error:
+        sock.close()
+        raise Unavailable(f"the guest's agent did not listen within {timeout:g} s ({error})") from error
+
+
+def machines() -> Iterator[tuple[Process, str]]:
+    """All machines that this user may see, each with the marker in its command line."""
+    for running, arguments in processes.all_running():
+        for option, value in itertools.pairwise(arguments):
+            if option == b"-name" and value.startswith(command.MARKER.encode()):
+                yield running, value.decode(errors="replace")
+
+
+def end(process: Process) -> None:
+    """End the machine and remove its files. Idempotent.
+
+    It is not asked to switch itself off: nothing of it lasts that could be left half written.
+    """
+    try:
+        directory = Path(os.readlink(directory_of(process))) if process.alive() else None
+    except OSError:
+        directory = None  # it has just ended
+    process.send(signal.SIGKILL)
+    process.wait()
+    with contextlib.suppress(ChildProcessError):  # it was started by another process
+        os.waitpid(process.pid, 0)
+    if directory is not None:
+        clear(directory)
+
+
+def clear(directory: Path) -> None:
+    """Remove what a machine that has ended left in its directory."""
+    for path in _files(directory):
+        path.unlink(missing_ok=True)
+
+
+def _files(directory: Path) -> Iterable[Path]:
+    return [
+        *command.monitor_sockets(directory).values(),
+        command.control_socket(directory),
+        *command.port_sockets(directory),
+        directory / LOG,
+    ]
