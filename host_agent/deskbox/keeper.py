@@ -126,6 +126,8 @@ class Keeper:
         self._home.write(record)
         if record.state == "paused":  # adopted
             return
+        if adopt:  # its keeper may have died while it held the guest still, to save it
+            await asyncio.to_thread(backend.resume, record.guest_id)
         ended = asyncio.create_task(asyncio.to_thread(backend.wait, record.guest_id))
         ready = asyncio.create_task(self._wait_ready(began))
         await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)

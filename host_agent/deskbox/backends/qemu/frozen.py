@@ -32,7 +32,6 @@ RECORD, RAM, STATE = "machine.json", "ram", "state"
 BOOT_FILES = ("kernel", "initramfs", "root", "agent")
 # Seconds for what takes a fraction of one when the computer is not busy.
 _LOAD_TIMEOUT, _WAKE_TIMEOUT = 30.0, 30.0
-_STATE_SET = 1  # the number under which QEMU gets the file for the state
 
 
 class Kind(BaseModel, frozen=True):
@@ -132,12 +131,12 @@ def _freeze(running: Process, base: int, ram: int, state: int) -> None:
         qmp.execute("stop")
         try:
             memory.copy_own_pages(running.pid, base, ram)
-            qmp.execute("add-fd", fd=state, fdset_id=_STATE_SET)
+            number = qmp.execute("add-fd", fd=state)["fdset-id"]
             try:
-                file = f"/dev/fdset/{_STATE_SET}"
+                file = f"/dev/fdset/{number}"
                 qmp.execute("xen-save-devices-state", filename=file, live=False, timeout=_LOAD_TIMEOUT)
             finally:
-                qmp.execute("remove-fd", fdset_id=_STATE_SET)
+                qmp.execute("remove-fd", fdset_id=number)
         finally:
             if went:
                 qmp.execute("cont")
