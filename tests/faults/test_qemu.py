@@ -32,9 +32,7 @@ pytestmark = pytest.mark.backends("qemu")
 
 STREAMS = 8
 # The beginning of HTTP/2 with its settings, then a frame that announces 60,000 bytes, of which few come.
-HALF_A_FRAME = (
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\xea\x60\0\0\0\0\0\1" + bytes(99)
-)
+HALF_A_FRAME = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\xea\x60\0\0\0\0\0\1" + bytes(99)
 
 
 @pytest.fixture
@@ -249,10 +247,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def machines_being_frozen() -> list[Process]:
-    return [
-        running for running, marker in process.machines() if marker.startswith(command.marker(template.OWNER))
-    ]
+def machines_being_frozen() -> set[Process]:
+    prefix = command.marker(template.OWNER)
+    return {running for running, marker in process.machines() if marker.startswith(prefix)}
 
 
 @pytest.mark.parametrize("after", ["once, to be frozen", "waiting for the desktop"])
