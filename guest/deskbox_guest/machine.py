@@ -7,7 +7,7 @@
                                       └─ the session's end: power off
 
 The root and the agent's disk are read-only; what can be written is in memory, with the same sizes as in a
-container (`allowance.py`). The session and all that it starts have no capability and no way to one.
+container (`limits.py`). The session and all that it starts have no capability and no way to one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deskbox_guest import allowance, ports
+from deskbox_guest import limits, ports
 from deskbox_guest.session import MACHINE_ID
 
 HOSTNAME = "deskbox"
@@ -42,8 +42,8 @@ _OWN_BOOT_ID = Path("/dev/boot-id")  # where only root can write
 # The session; no capability, none to be had by running a program, no group but the user's own.
 _SESSION = [
     "setpriv",
-    f"--reuid={allowance.UID}",
-    f"--regid={allowance.UID}",
+    f"--reuid={limits.UID}",
+    f"--regid={limits.UID}",
     "--clear-groups",
     "--no-new-privs",
     "--inh-caps=-all",
@@ -88,18 +88,17 @@ def mount(source: str, target: str, kind: str, options: str = "") -> None:
 def set_up() -> None:
     """Everything that programs expect to find. The initramfs has mounted /dev, /proc and /sys."""
     os.umask(0o022)
-    for folder, kind, options in (
-        ("/dev/pts", "devpts", "nosuid,noexec,gid=5,mode=620,ptmxmode=666"),
-        ("/dev/shm", "tmpfs", f"nosuid,nodev,noexec,mode=1777,size={allowance.SHM}"),
-    ):
-        os.makedirs(folder, exist_ok=True)
-        mount(kind, folder, kind, options)
-    for folder, options in allowance.TMPFS.items():
-        mount("tmpfs", folder, "tmpfs", options)
+    os.makedirs("/dev/pts", exist_ok=True)
+    mount("devpts", "/dev/pts", "devpts", "nosuid,noexec,gid=5,mode=620,ptmxmode=666")
+    os.makedirs("/dev/shm", exist_ok=True)
+    mount("tmpfs", "/dev/shm", "tmpfs", f"nosuid,nodev,noexec,size={limits.SHM},mode=1777")
+    for folder, (size, mode) in limits.TMPFS.items():
+        owner = "" if mode & 0o002 else f",uid={limits.UID},gid={limits.UID}"
+        mount("tmpfs", folder, "tmpfs", f"nosuid,nodev,size={size},mode={mode:o}{owner}")
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "nosuid,nodev,noexec")
     Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+pids")
     _CGROUP.mkdir()
-    (_CGROUP / "pids.max").write_text(str(allowance.PROCESSES))
+    (_CGROUP / "pids.max").write_text(str(limits.TASKS))
     # As in a container: nobody looks into another's process.
     Path("/proc/sys/kernel/yama/ptrace_scope").write_text("2")
     socket.sethostname(HOSTNAME)
@@ -129,7 +128,7 @@ def name_ports(known: Path = _PORTS, devices: Path = Path("/dev")) -> None:
             with contextlib.suppress(FileExistsError):
                 (folder / name).symlink_to(f"../{port.name}")
         if name in ports.RPC:
-            os.chown(devices / port.name, allowance.UID, allowance.UID)
+            os.chown(devices / port.name, limits.UID, limits.UID)
             (devices / port.name).chmod(0o600)
 
 
@@ -178,8 +177,8 @@ def write_as_user(path: Path, text: str) -> None:
     Whatever they have put in its place, a link to elsewhere perhaps, gives them nothing that they lack.
     """
     partial = path.with_name(path.name + ".new")
-    os.setegid(allowance.UID)
-    os.seteuid(allowance.UID)
+    os.setegid(limits.UID)
+    os.seteuid(limits.UID)
     try:
         partial.write_text(text)
         partial.replace(path)
@@ -345,7 +344,7 @@ class Machine:
 def confine() -> None:
     """The limits of the session and all that it starts."""
     (_CGROUP / "cgroup.procs").write_text("0")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowance.OPEN_FILES, allowance.OPEN_FILES))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits.OPEN_FILES, limits.OPEN_FILES))
     os.chdir(_ENVIRONMENT["HOME"])
 
 

@@ -10,16 +10,10 @@ the message bus's too. So nobody waits for anybody: all programs start at once, 
 the sockets' queues.
 
 Environment: DESKBOX_SIZE (WIDTHxHEIGHT, pixels), DESKBOX_URL (the first page; empty: no browser),
-<<<<<<< HEAD
-DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials),
-DESKBOX_HOME_ARCHIVE (a tar of the home directory to begin with; empty or missing: none). The agent finds
-there, besides: DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's start,
-seconds of time.monotonic), DESKBOX_BOOT_ID.
-=======
 DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials), or
-instead DESKBOX_PORTS (a directory of ports on which it waits). The agent finds there, besides:
-DESKBOX_AGENT_START (counts its starts, from 1), DESKBOX_BOOT_TIME (of the session's start, seconds of
-time.monotonic).
+instead DESKBOX_PORTS (a directory of ports on which it waits), DESKBOX_HOME_ARCHIVE (a tar of the home
+directory to begin with; empty or missing: none). The agent finds there, besides: DESKBOX_AGENT_START (counts
+its starts, from 1), DESKBOX_BOOT_TIME (of the session's start, seconds of time.monotonic).
 """
 
 from __future__ import annotations

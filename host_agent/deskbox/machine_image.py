@@ -78,11 +78,10 @@ def prune(progress: Progress) -> None:
     """Delete what was built from earlier recipes and agents. Machines that run keep what they have open."""
     with images.locked(progress):
         keep = {_agent_path(), *(_kernel_path(arch) for arch in _DEBIAN_NAMES)}
-        for path in images.cache_dir().glob("machine-*"):
-            stale_root = path.name.startswith("machine-root-") and not _rootfs_of(path).exists()
-            if stale_root or not (path.name.startswith("machine-root-") or path in keep):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-                progress(f"deleted {path}")
+        keep |= {_root_path(rootfs) for rootfs in images.cache_dir().glob("rootfs-*.tar")}
+        for path in sorted(set(images.cache_dir().glob("machine-*")) - keep):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            progress(f"deleted {path}")
 
 
 def _require(program: str, package: str, reason: str) -> None:
@@ -196,12 +195,13 @@ def _initramfs(busybox: bytes, modules: list[tuple[str, bytes]]) -> bytes:
 
 
 # --- the disks -------------------------------------------------------------------------------------------
+def _disk_path(kind: str, source: str) -> Path:
+    digest = hashlib.sha256(f"{source} {' '.join(_SQUASHFS)}".encode()).hexdigest()
+    return images.cache_dir() / f"machine-{kind}-{digest[:12]}.squashfs"
+
+
 def _root_path(rootfs: Path) -> Path:
-    return rootfs.with_name(rootfs.name.replace("rootfs-", "machine-root-").replace(".tar", ".squashfs"))
-
-
-def _rootfs_of(root: Path) -> Path:
-    return root.with_name(root.name.replace("machine-root-", "rootfs-").replace(".squashfs", ".tar"))
+    return _disk_path("root", rootfs.name)
 
 
 def _root(progress: Progress, rootfs: Path) -> Path:
@@ -222,7 +222,7 @@ def _root(progress: Progress, rootfs: Path) -> Path:
 
 
 def _agent_path() -> Path:
-    return images.cache_dir() / f"machine-agent-{images.guest_hash('')[:12]}.squashfs"
+    return _disk_path("agent", images.guest_hash(""))
 
 
 def _agent(progress: Progress, rootfs: Path) -> Path:

@@ -13,9 +13,10 @@ import docker.errors
 import requests.exceptions
 
 from deskbox import images
-from deskbox.backends import limits, seccomp
+from deskbox.backends import seccomp
 from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress, Verdict
 from deskbox.errors import Refused, Unavailable
+from deskbox_guest import limits
 
 LABEL = "deskbox.name"
 OWNER_LABEL = "deskbox.owner"

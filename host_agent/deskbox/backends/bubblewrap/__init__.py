@@ -22,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from deskbox import processes
-from deskbox.backends import limits, seccomp
+from deskbox.backends import seccomp
 from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress, Verdict
 from deskbox.backends.bubblewrap import sandbox, tree
 from deskbox.backends.cgroups import Cgroup
 from deskbox.errors import Refused, Unavailable
 from deskbox.processes import Process
+from deskbox_guest import limits
 
 # Users without an account, which systemd also gives to services for as long as they run. Each guest that root
 # starts is another one of them, so that no guest may touch another's processes.

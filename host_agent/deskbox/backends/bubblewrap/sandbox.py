@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deskbox.backends import limits
 from deskbox.compiled import SITE
+from deskbox_guest import limits
 
 SESSION = ("dumb-init", "--", "python3", "-m", "deskbox_guest.session")
 # Where everything that the sandbox is made of can be reached by a user who may not enter our directories.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from deskbox.errors import InvalidInput, Refused
-from deskbox_guest import allowance, ports
+from deskbox_guest import limits, ports
 
 Accelerator = Literal["kvm", "hvf", "tcg"]
 Architecture = Literal["x86_64", "aarch64"]
@@ -49,7 +49,7 @@ class Ram:
     The file must have that size.
     """
 
-    mib: int = allowance.MEMORY_MIB
+    mib: int = limits.MEMORY >> 20
     file: Path | None = None  # None: zeros
 
 

@@ -1,4 +1,4 @@
-"""What a guest may use of its host, whatever runs it. These are limits, not reservations."""
+"""What a guest may use, whatever runs it: a container, or a machine. These are limits, not reservations."""
 
 from __future__ import annotations
 
