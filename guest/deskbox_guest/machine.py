@@ -33,7 +33,7 @@ from deskbox_guest import limits, ports
 from deskbox_guest.session import MACHINE_ID
 
 HOSTNAME = "deskbox"
-OUTPUT_LIMIT = 256 * 1024  # bytes of the session's own output that reach the console
+OUTPUT_LIMIT = 32 * 1024  # bytes of the session's own output that reach the console
 
 _CGROUP = Path("/sys/fs/cgroup/desktop")
 _PORTS = Path("/sys/class/virtio-ports")

@@ -41,6 +41,7 @@ Progress = Callable[[str], None]
 """Told one line of text at each step of a build."""
 
 SUITE = "trixie"
+DEBIAN_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # by Linux's names for them
 BASE_REPOSITORY = "deskbox/base"
 MORE_REPOSITORY = "deskbox/base-more"
 GUEST_REPOSITORY = "deskbox/guest"
@@ -108,17 +109,20 @@ def ensure_docker_image(
         return tag
 
 
+def rootfs_path(packages: Sequence[str] = (), arch: str | None = None) -> Path:
+    """Where `build_rootfs` leaves the archive that it is asked for. Raises InvalidInput."""
+    return _rootfs_path(recipe_hash(_checked(packages), arch))
+
+
 def build_rootfs(
     progress: Progress, *, packages: Sequence[str] = (), arch: str | None = None, fresh: bool = False
 ) -> Path:
     """Return the cached archive of the guest's root (a tar, without the agent), built if it is missing.
 
-    `packages` are Debian packages that it has besides those of the recipe; `arch` is Debian's name of another
-    architecture than this computer's. Raises like `ensure_docker_image`.
+    `packages` are Debian packages that it has besides those of the recipe; `arch` is "x86_64" or "aarch64",
+    or else this computer's. Raises like `ensure_docker_image`.
     """
     wanted = _checked(packages)
-    if arch == debian_architecture(platform.machine()):
-        arch = None
     with locked(progress):
         return _rootfs(progress, recipe_hash(wanted, arch), fresh, wanted, arch)
 
@@ -168,7 +172,7 @@ def prune(client: docker.DockerClient, progress: Progress) -> None:
 # --- what an image is made of ----------------------------------------------------------------------------
 def recipe_hash(packages: Sequence[str] = (), arch: str | None = None) -> str:
     """What the root is built from: the recipe's files, the release, the architecture, further packages."""
-    digest = hashlib.sha256(f"{arch or platform.machine()} {SUITE}\n".encode())
+    digest = hashlib.sha256(f"{arch or _own_architecture()} {SUITE}\n".encode())
     if packages:
         digest.update(f"{' '.join(packages)}\n".encode())
     for name, path in _recipe_files().items():
@@ -260,9 +264,23 @@ def _rootfs_path(recipe: str) -> Path:
     return cache_dir() / f"rootfs-{recipe[:12]}.tar"
 
 
-def debian_architecture(machine: str) -> str:
-    """Debian's name for what a computer calls itself."""
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+def _own_architecture() -> str:
+    """This computer's, by Linux's name for it: a Mac has another."""
+    machine = platform.machine()
+    return {"arm64": "aarch64"}.get(machine, machine)
+
+
+def _foreign_options(arch: str | None) -> list[str]:
+    """What mmdebstrap is told if a root is not for this computer. Raises Refused if this can't run it."""
+    if arch is None or arch == _own_architecture():
+        return []
+    if not Path(f"/proc/sys/fs/binfmt_misc/qemu-{arch}").exists():
+        raise Refused(
+            f"A root for {arch} can't be built on this computer, which can't run its programs: run `apt-get "
+            "install qemu-user-static binfmt-support arch-test`; without an init system also `mount -t "
+            "binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && update-binfmts --enable`; then repeat."
+        )
+    return ["--architectures", DEBIAN_ARCHITECTURES[arch]]
 
 
 def _rootfs(
@@ -286,8 +304,7 @@ def _rootfs(
             write_tar(file, _overlay_files())
         options = ["--variant", "minbase", "--include", ",".join([*_packages(), *packages])]
         options += _root_options(overlay)
-        if arch is not None:
-            options += ["--architectures", arch]
+        options += _foreign_options(arch)
         run_mmdebstrap(options, partial, cache_dir() / "mmdebstrap.log", progress)
         partial.rename(target)
     size = target.stat().st_size / 1e6

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from deskbox import images, machine_kernel
-from deskbox.backends.qemu.command import Architecture, architecture
+from deskbox.backends.qemu.command import ARCHITECTURES, Architecture, architecture
 from deskbox.compiled import compiled
 from deskbox.errors import DeskboxError, Refused
 from deskbox.images import Progress
@@ -32,7 +32,6 @@ from deskbox.images import Progress
 # lz4 and blocks of this size: the fastest to read while a processor is emulated; see docs/machine.md.
 _SQUASHFS = ["-comp", "lz4", "-Xhc", "-b", "128K", "-no-xattrs", "-quiet", "-no-progress"]
 _SQUASHFS += ["-root-mode", "0755", "-root-uid", "0", "-root-gid", "0"]
-_DEBIAN_NAMES: dict[Architecture, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,17 @@ def ensure_machine_image(
     the image, DeskboxError if the build failed.
     """
     chosen = architecture(arch or platform.machine())
-    _require("sqfstar", "squashfs-tools", "it makes the disks")
-    rootfs = images.build_rootfs(progress, packages=packages, arch=_DEBIAN_NAMES[chosen], fresh=fresh)
     with images.locked(progress):
         kernel = _kernel(progress, chosen, fresh)
-        root = _root(progress, rootfs)
-        agent = _agent(progress, rootfs)
+    rootfs = images.rootfs_path(packages, chosen)
+    root, agent = _root_path(rootfs), _agent_path()
+    # Once the disks are made the archive is not needed, unless it was built anew for another backend.
+    if fresh or not agent.exists() or not _is_newer(root, rootfs):
+        _require("sqfstar", "squashfs-tools", "it makes the disks")
+        images.build_rootfs(progress, packages=packages, arch=chosen, fresh=fresh)
+        with images.locked(progress):
+            _pack_root(progress, rootfs, root)
+            _pack_agent(progress, rootfs, agent)
     files = (kernel / "kernel", kernel / "initramfs", root, agent)
     digest = hashlib.sha256(f"{chosen}\n".encode())
     for path in files:
@@ -77,7 +81,8 @@ def ensure_machine_image(
 def prune(progress: Progress) -> None:
     """Delete what was built from earlier recipes and agents. Machines that run keep what they have open."""
     with images.locked(progress):
-        keep = {_agent_path(), *(_kernel_path(arch) for arch in _DEBIAN_NAMES)}
+        keep = {_agent_path(), *(_kernel_path(arch) for arch in ARCHITECTURES)}
+        keep |= {_root_path(images.rootfs_path(arch=arch)) for arch in ARCHITECTURES}
         keep |= {_root_path(rootfs) for rootfs in images.cache_dir().glob("rootfs-*.tar")}
         for path in sorted(set(images.cache_dir().glob("machine-*")) - keep):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -119,7 +124,7 @@ def _kernel(progress: Progress, arch: Architecture, fresh: bool) -> Path:
     with tempfile.TemporaryDirectory(dir=images.cache_dir(), prefix="partial-") as directory:
         archive = Path(directory) / "kernel.tar"
         options = ["--variant", "extract", "--include", ",".join(_packages(arch))]
-        options += ["--architectures", _DEBIAN_NAMES[arch]]
+        options += ["--architectures", images.DEBIAN_ARCHITECTURES[arch]]
         log = images.cache_dir() / "mmdebstrap-kernel.log"
         images.run_mmdebstrap(options, archive, log, progress, "the machine's kernel")
         result = Path(directory) / "kernel"
@@ -200,14 +205,20 @@ def _disk_path(kind: str, source: str) -> Path:
     return images.cache_dir() / f"machine-{kind}-{digest[:12]}.squashfs"
 
 
+def _is_newer(made: Path, source: Path) -> bool:
+    """Whether it is there, and not older than what it is made of, which may be gone."""
+    if not made.exists():
+        return False
+    return not source.exists() or made.stat().st_mtime >= source.stat().st_mtime
+
+
 def _root_path(rootfs: Path) -> Path:
     return _disk_path("root", rootfs.name)
 
 
-def _root(progress: Progress, rootfs: Path) -> Path:
-    target = _root_path(rootfs)
-    if target.exists() and target.stat().st_mtime >= rootfs.stat().st_mtime:
-        return target
+def _pack_root(progress: Progress, rootfs: Path, target: Path) -> None:
+    if _is_newer(target, rootfs):
+        return
     started = time.monotonic()
     progress("packing the root into the machine's disk")
     # Where the kernel's devices will be: the archive has none, for whatever runs it brings its own.
@@ -218,22 +229,20 @@ def _root(progress: Progress, rootfs: Path) -> Path:
         _pack(device_folder.tobuf(), tar, target)
     size = target.stat().st_size / 1e6
     progress(f"made {target} ({size:.0f} MB) in {time.monotonic() - started:.0f} s")
-    return target
 
 
 def _agent_path() -> Path:
     return _disk_path("agent", images.guest_hash(""))
 
 
-def _agent(progress: Progress, rootfs: Path) -> Path:
-    target = _agent_path()
-    if not target.exists():
-        progress("compiling the agent and packing it into a disk")
-        file = io.BytesIO()
-        images.write_tar(file, compiled(rootfs, images.site_packages(progress)))
-        file.seek(0)
-        _pack(b"", file, target)
-    return target
+def _pack_agent(progress: Progress, rootfs: Path, target: Path) -> None:
+    if target.exists():
+        return
+    progress("compiling the agent and packing it into a disk")
+    file = io.BytesIO()
+    images.write_tar(file, compiled(rootfs, images.site_packages(progress)))
+    file.seek(0)
+    _pack(b"", file, target)
 
 
 def _pack(first: bytes, tar: IO[bytes], target: Path) -> None:

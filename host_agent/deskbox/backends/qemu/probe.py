@@ -70,7 +70,7 @@ def _probe(image: MachineImage, program: str) -> Found:
             program=program,
             arch=image.arch,
             accelerator="tcg",
-            system=_system(),
+            system=system(),
             kernel=image.kernel,
             initramfs=image.initramfs,
             disks=(),
@@ -99,7 +99,7 @@ def choose(tried: list[tuple[Accelerator, str | None]], boots: Callable[[Acceler
 
 def candidates(arch: str) -> list[tuple[Accelerator, str | None]]:
     """What there is on this system, the fastest first, each with why it can't be used, if that is plain."""
-    fast: Accelerator = "kvm" if _system() == "linux" else "hvf"
+    fast: Accelerator = "kvm" if system() == "linux" else "hvf"
     return [(fast, _obstacle(fast, arch)), ("tcg", None)]
 
 
@@ -153,7 +153,8 @@ def _last_words(seen: bytes) -> str:
 
 
 # --- memory ----------------------------------------------------------------------------------------------
-def _system() -> System:
+def system() -> System:
+    """What this computer runs."""
     return "darwin" if sys.platform == "darwin" else "linux"
 
 
