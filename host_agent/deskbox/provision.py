@@ -198,6 +198,11 @@ def choose_packages(
     packages = []
     if backend == "bwrap" and not has("bwrap"):
         packages.append("bubblewrap")
+    if backend == "qemu":
+        machine = "arm" if os.uname().machine == "aarch64" else "x86"
+        program = "qemu-system-aarch64" if machine == "arm" else "qemu-system-x86_64"
+        packages += [] if has(program) else [f"qemu-system-{machine}"]
+        packages += [] if has("sqfstar") else ["squashfs-tools"]
     if backend == "docker" and engine == "absent":
         packages.append("docker.io")
         # With AppArmor in the kernel, Docker starts no container unless it can load its profile.

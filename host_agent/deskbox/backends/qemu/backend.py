@@ -7,6 +7,8 @@ again: see `frozen` and `template`.
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
@@ -23,6 +25,8 @@ from deskbox.backends.qemu.qmp import Qmp
 from deskbox.errors import DeskboxError, Unavailable
 from deskbox.processes import Process
 
+_TRIAL_S = 20.0
+_REINSTALL = "Install its Debian package again: qemu-system-x86 or qemu-system-arm."
 # Why QEMU says that a machine has ended (the event SHUTDOWN), as a clause.
 _REASONS = {
     "guest-shutdown": "its machine switched itself off",
@@ -49,7 +53,19 @@ class QemuBackend(Backend):
             program = command.find_program(command.architecture(os.uname().machine))
         except DeskboxError as error:
             return Verdict(False, "there is no QEMU", str(error))
-        return Verdict(True, f"{program} is there")
+        trial = [program, "-machine", "none", "-nodefaults", "-display", "none", "-monitor", "stdio"]
+        try:
+            done = subprocess.run(
+                trial, input="info version\nquit\n", capture_output=True, text=True, timeout=_TRIAL_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Verdict(False, f"QEMU does not start ({error})", _REINSTALL)
+        if done.returncode != 0:
+            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            return Verdict(False, f"QEMU does not start ({said})", _REINSTALL)
+        version = re.search(r"^\d+(\.\d+)+", done.stdout, re.MULTILINE)
+        found = f"QEMU {version[0]} starts" if version else "QEMU starts"
+        return Verdict(True, f"{found}; whether it can use KVM is found by a boot, at the first start")
 
     def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
         image = machine_image.ensure_machine_image(progress, packages=wanted.packages)
