@@ -1,10 +1,13 @@
 # Each target is one line for the command line of Deskbox or for a test runner; `make help` lists them.
 DESKBOX := .venv/bin/deskbox
 # What the tests need of Debian besides what desktops need: a browser, a screen of their own, and `ss`.
-TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2 cpio
+TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2 cpio \
+    bubblewrap qemu-system-x86 squashfs-tools
+# The tests that every backend must pass.
+SHARED_TESTS := tests/conformance tests/faults tests/security tests/e2e/test_drill.py
 
 .DEFAULT_GOAL := help
-.PHONY: up down test soak conformance-external drill bench view image check help
+.PHONY: up down test test-all soak conformance-external drill bench view image check help
 
 up: .venv/ready  ## Set up what is missing and start the desktop (NAME= BACKEND= SIZE=WxH URL=)
 	@$(DESKBOX) up --setup $(NAME:%=--name %) $(BACKEND:%=--backend %) $(SIZE:%=--size %) $(if $(URL),--url '$(URL)')
@@ -19,22 +22,25 @@ drill: .venv/ready  ## Do a real job on a fresh desktop, and prove it, without a
 	@$(DESKBOX) drill
 
 bench: .venv/ready  ## Measure it beside others, in a quarter of an hour (DOCS=1 renews the documents)
-	@$(DESKBOX) image --setup
+	@$(DESKBOX) image --setup --backend docker
 	@$(DESKBOX) bench $(if $(DOCS),--docs docs) $(ARGS)
 
 image: .venv/ready  ## Build the guest's image
 	@$(DESKBOX) image
 
-test: .venv/ready .venv/ready-for-tests  ## Run all tests (ARGS= for pytest)
-	@$(DESKBOX) image --setup
-	@.venv/bin/python -m pytest $(ARGS)
+test: .venv/ready .venv/ready-for-tests  ## Run the tests on docker (BACKEND=bwrap or qemu; ARGS= for pytest)
+	@$(DESKBOX) image --setup --backend $(or $(BACKEND),docker)
+	@.venv/bin/python -m pytest $(BACKEND:%=--backend %) $(if $(BACKEND),$(SHARED_TESTS)) $(ARGS)
+
+test-all:  ## Run the tests on every backend, also those that take long
+	@$(MAKE) test ARGS=--slow && $(MAKE) test BACKEND=bwrap ARGS=--slow && $(MAKE) test BACKEND=qemu ARGS=--slow
 
 conformance-external: build/autoharness/ready  ## Let an independent harness judge the input (ARGS= for it)
-	@$(DESKBOX) image --setup
+	@$(DESKBOX) image --setup --backend docker
 	@PYTHONPATH=build/autoharness .venv/bin/python -m tests.conformance.external $(ARGS)
 
 soak: .venv/ready  ## Type random text into many applications and compare what arrived (SEED= CHARS=)
-	@$(DESKBOX) image --setup
+	@$(DESKBOX) image --setup --backend docker
 	@.venv/bin/python -m tests.soak.soak $(SEED:%=--seed %) $(CHARS:%=--chars %)
 
 check: .venv/ready  ## Check style, format and types

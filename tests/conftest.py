@@ -32,6 +32,7 @@ def state_dir() -> Iterator[Path]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--backend", default=None, help="run desktops on this one instead of docker")
+    parser.addoption("--slow", action="store_true", help="also run what takes long on this backend")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,15 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`@pytest.mark.backends("docker")`: about these only, and left out with any other."""
+    """Leave out what is not about the chosen backend, and what takes long on it unless `--slow` asks for it."""
     chosen = os.environ["DESKBOX_BACKEND"]
-    others = [
-        item
-        for item in items
-        if (marker := item.get_closest_marker("backends")) is not None and chosen not in marker.args
-    ]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
+
+    def is_wanted(item: pytest.Item) -> bool:
+        about, slow = item.get_closest_marker("backends"), item.get_closest_marker("slow")
+        if about is not None and chosen not in about.args:
+            return False
+        rarely = slow is not None and (not slow.args or chosen in slow.args)
+        return not rarely or bool(config.getoption("--slow"))
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = [item for item in items if is_wanted(item)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
