@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not about the chosen backend, and what takes long on it unless `--slow` asks for it."""
+    """Leave out what is not about the chosen backend, and without `--slow` what takes long on it."""
     chosen = os.environ["DESKBOX_BACKEND"]
 
     def is_wanted(item: pytest.Item) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -257,6 +258,26 @@ def test_paused_in_the_middle_of_a_drag(own: Desktop) -> None:
     pauser.join()
     own.resume()
     assert own.held_inputs() == Held()
+
+
+def test_the_logs_tell_what_was_said(state_dir: Path) -> None:
+    deskbox = str(Path(sys.executable).with_name("deskbox"))
+    with Desktop.launch("talks", url="about:blank", detach=True) as desktop:
+        desktop.exec(["sh", "-c", "printf 'a \\033[31mred\\033[0m line\\n' >>/tmp/log/jwm.log"])
+    try:
+        done = subprocess.run([deskbox, "logs", "talks"], capture_output=True, text=True, check=True)
+        assert any(line.startswith("keeper ") and '"ready"' in line for line in done.stdout.splitlines())
+        # A terminal would obey what a guest says.
+        assert "jwm      a �[31mred�[0m line" in done.stdout.splitlines()
+        done = subprocess.run(
+            [deskbox, "logs", "talks", "--json"], capture_output=True, text=True, check=True
+        )
+        assert json.loads(done.stdout)["jwm"].endswith("a \x1b[31mred\x1b[0m line\n")
+    finally:
+        registry.stop("talks")
+    done = subprocess.run([deskbox, "logs", "talks"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "there is no desktop 'talks'" in done.stderr
 
 
 def test_a_paused_desktop_can_be_stopped(state_dir: Path) -> None:

@@ -27,6 +27,8 @@ from deskbox.processes import Process
 
 _TRIAL_S = 20.0
 _REINSTALL = "Install its Debian package again: qemu-system-x86 or qemu-system-arm."
+_CONSOLE = "console.log"
+_CONSOLE_KEPT = 256 * 1024  # characters
 # Why QEMU says that a machine has ended (the event SHUTDOWN), as a clause.
 _REASONS = {
     "guest-shutdown": "its machine switched itself off",
@@ -129,6 +131,15 @@ class QemuBackend(Backend):
         progress("writing the machine's memory")
         frozen.write(running, Frozen.source(running).origin, into)
 
+    def console(self, guest_id: str, directory: Path) -> str:
+        # QEMU gives what it has once; so it is kept for the next one who asks. Not in the machine's directory:
+        # that may be another user's, who could have made a link of that name.
+        log = directory.parent / _CONSOLE
+        before = log.read_text(errors="replace") if log.exists() else ""
+        text = (before + _read_console(Process.parse(guest_id)))[-_CONSOLE_KEPT:]
+        log.write_text(text)
+        return text
+
     def stop(self, guest_id: str) -> None:
         process.end(Process.parse(guest_id))
 
@@ -159,9 +170,13 @@ def _await_end(running: Process) -> str:
 def _last_words(running: Process) -> str:
     """The console's last line. QEMU stays for it when the machine has ended."""
     try:
-        with process.commands(running) as qmp:
-            console = qmp.execute("ringbuf-read", device="console", size=command.CONSOLE_BYTES)
+        lines = _read_console(running).strip().splitlines()
     except DeskboxError:
         return ""
-    lines = str(console).strip().splitlines()
     return f" and said: {lines[-1].strip()}" if lines else ""
+
+
+def _read_console(running: Process) -> str:
+    """What the console has said since the last time, as far as QEMU keeps it."""
+    with process.commands(running) as qmp:
+        return str(qmp.execute("ringbuf-read", device="console", size=command.CONSOLE_BYTES))
