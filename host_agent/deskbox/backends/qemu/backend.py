@@ -132,8 +132,8 @@ class QemuBackend(Backend):
         frozen.write(running, Frozen.source(running).origin, into)
 
     def console(self, guest_id: str, directory: Path) -> str:
-        # QEMU gives what it has once; so it is kept for the next one who asks. Not in the machine's directory:
-        # that may be another user's, who could have made a link of that name.
+        # QEMU gives what it has once; so it is kept for the next one who asks. Not in the machine's own
+        # directory: that may be another user's, who could have made a link of that name.
         log = directory.parent / _CONSOLE
         before = log.read_text(errors="replace") if log.exists() else ""
         text = (before + _read_console(Process.parse(guest_id)))[-_CONSOLE_KEPT:]
