@@ -22,6 +22,7 @@ from deskbox.errors import DeskboxError, Refused
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENTRY = 8  # bytes that pagemap has for each page
 _CHUNK = 256 * 1024  # bytes read at once
+_ZEROS = bytes(_CHUNK)
 
 # The highest byte of an entry: bit 63 says present, 62 swapped out, 61 a page of a file or shared. A page
 # is the process's own if one of the first two is set and the last one is not.
@@ -146,7 +147,7 @@ def _copy(memory: int, address: int, size: int, into: int, offset: int) -> None:
         if not data:
             raise OSError(errno.EIO, "the machine's memory ended while it was read")
         # A page of zeros over a hole would take room on the disk.
-        if data.count(0) != len(data) or not _is_hole(into, offset, len(data)):
+        if data != _ZEROS[: len(data)] or not _is_hole(into, offset, len(data)):
             _write(into, data, offset)
         address += len(data)
         offset += len(data)
