@@ -58,7 +58,7 @@ class Kind(BaseModel, frozen=True):
         )
         words = json.dumps(command.command(neutral))
         return cls(
-            program=_identity(Path(machine.program)),
+            program=identity(Path(machine.program)),
             accelerator=machine.accelerator,
             processor="" if machine.accelerator == "tcg" else _processor(),
             devices=hashlib.sha256(words.encode()).hexdigest(),
@@ -243,7 +243,7 @@ def _second_name(path: Path, name: Path) -> None:
         shutil.copyfile(path, name)
 
 
-def _identity(program: Path) -> str:
+def identity(program: Path) -> str:
     """Its path, size and time of change stand for its version: to ask for that takes 30 ms each time."""
     status = program.resolve().stat()
     return f"{program} of {status.st_size} bytes, changed {status.st_mtime_ns}"

@@ -61,14 +61,28 @@ def ensure(
 
 
 def prune(progress: Progress) -> None:
-    """Delete the templates that no machine of this user's has come from."""
-    if _directory().exists():
-        with _locked(progress):
-            used = {Path(memory.ram_name(running.pid)).parent for running, _ in process.machines()}
-            for path in _directory().iterdir():
-                if path.is_dir() and path.resolve() not in used:
-                    shutil.rmtree(path)
-                    progress(f"deleted {path}")
+    """Delete the templates that nothing would be started from any more, and no machine of this user's was."""
+    if not _directory().exists():
+        return
+    with _locked(progress):
+        used = {Path(memory.ram_name(running.pid)).parent for running, _ in process.machines()}
+        for path in _directory().iterdir():
+            if path.is_dir() and path.resolve() not in used and not _current(path):
+                shutil.rmtree(path)
+                progress(f"deleted {path}")
+
+
+def _current(path: Path) -> bool:
+    """Whether it is whole, and of the QEMU and the image that are there now."""
+    try:
+        record = Frozen(path).record
+        program = command.find_program(record.arch)
+    except Refused:
+        return False
+    images_now = {file.stat().st_ino for file in images.cache_dir().glob("machine-*/*")}
+    images_now |= {file.stat().st_ino for file in images.cache_dir().glob("machine-*")}
+    same_files = all((path / name).stat().st_ino in images_now for name in frozen.BOOT_FILES)
+    return same_files and record.kind.program == frozen.identity(Path(program))
 
 
 def _machine(image: MachineImage, accelerator: command.Accelerator) -> Machine:
