@@ -8,6 +8,7 @@ HASH is of everything that a template depends on, so that one which does not fit
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -65,11 +66,19 @@ def prune(progress: Progress) -> None:
     if not _directory().exists():
         return
     with _locked(progress):
-        used = {Path(memory.ram_name(running.pid)).parent for running, _ in process.machines()}
+        used = _used()
         for path in _directory().iterdir():
             if path.is_dir() and path.resolve() not in used and not _current(path):
                 shutil.rmtree(path)
                 progress(f"deleted {path}")
+
+
+def _used() -> set[Path]:
+    found = set()
+    for running, _ in process.machines():
+        with contextlib.suppress(DeskboxError):  # it was not started from files, or has just ended
+            found.add(Path(memory.ram_name(running.pid)).parent)
+    return found
 
 
 def _current(path: Path) -> bool:
