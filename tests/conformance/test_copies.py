@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def output(desktop: Desktop, *command: str) -> str:
     return desktop.exec(list(command), timeout=120).stdout.decode()
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -71,6 +72,22 @@ def test_boot_ids_are_told_by_all_who_know_them(pair: tuple[Desktop, Desktop]) -
         assert output(desktop, "cat", "/etc/machine-id").strip() == boot_id
         kernels = output(desktop, "cat", "/proc/sys/kernel/random/boot_id")
         assert kernels.strip().replace("-", "") == boot_id
+
+
+def test_the_browser_has_random_numbers_of_its_own(pair: tuple[Desktop, Desktop]) -> None:
+    """It was copied while it ran, with the state of its generators."""
+    page = (
+        b"<script>document.title = 'R ' + crypto.getRandomValues(new Uint32Array(2)) + Math.random()</script>"
+    )
+
+    def title(desktop: Desktop) -> str:
+        return next((w.title for w in desktop.windows() if w.title.startswith("R ")), "")
+
+    for desktop in pair:
+        desktop.write_file("/tmp/random.html", page)
+        desktop.open_url("file:///tmp/random.html")
+        until(partial(title, desktop))
+    assert title(pair[0]) != title(pair[1])
 
 
 def test_the_clock_is_right(pair: tuple[Desktop, Desktop]) -> None:
