@@ -17,10 +17,11 @@ from typing import Any
 
 from deskbox import machine_image
 from deskbox.backends.qemu import command, probe
+from deskbox.backends.qemu.control import Control
 from deskbox.backends.qemu.qmp import Qmp
-from deskbox.errors import DeskboxError, Refused
+from deskbox.errors import DeskboxError
 from deskbox.rpc.channel import Channel
-from deskbox_guest import ports, protocol
+from deskbox_guest import protocol
 
 PATIENCE = 600.0  # seconds for a boot: emulated, on a busy computer
 
@@ -32,6 +33,7 @@ class TrialMachine:
         image = machine_image.ensure_machine_image(print, arch=arch)
         self._directory = tempfile.TemporaryDirectory(prefix="dbx-machine-", dir="/tmp")
         self.path = Path(self._directory.name)
+        self._control_path = command.control_socket(self.path)
         self.found = probe.probe(image, print)
         machine = command.Machine(
             program=command.find_program(image.arch),
@@ -47,8 +49,9 @@ class TrialMachine:
         )
         self.process = subprocess.Popen(command.command(machine), stdin=subprocess.DEVNULL)
         try:
-            self.control = Control(self._dial(command.control_socket(self.path)))
-            self.control.ask(do="start", environment=environment)
+            self._dial(self._control_path).close()  # it listens now
+            self.control = Control(self._control_path)
+            self.control.ask("start", timeout=PATIENCE, environment=environment)
             self.channel = Channel(self._listening(self._dial(command.port_sockets(self.path)[0])))
         except BaseException as error:
             error.add_note(f"The console says: {self.console()}")
@@ -97,10 +100,11 @@ class TrialMachine:
         return self.channel.call(path, head, timeout=PATIENCE)
 
     def reconnect(self, last_words: bytes) -> None:
-        """Leave the control port after some bytes, and come back as another host."""
-        self.control.sock.sendall(last_words)
-        self.control.sock.close()
-        self.control = Control(self._dial(command.control_socket(self.path)))
+        """Let another host come to the control port, say something, and leave; then come back."""
+        self.control.close()
+        with self._dial(self._control_path) as sock:
+            sock.sendall(last_words)
+        self.control = Control(self._control_path)
 
     def _monitor(self, name: str, **arguments: Any) -> Any:
         qmp = Qmp(command.monitor_sockets(self.path)["commands"])
@@ -131,26 +135,6 @@ class TrialMachine:
             heard += data
         sock.settimeout(None)
         return sock
-
-
-class Control:
-    """The host's side of the control port."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self._lines = ports.Lines()
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Raises Refused, with the machine's reason."""
-        key = secrets.token_hex(8)
-        self.sock.sendall(ports.encode({"id": key, **request}))
-        while True:
-            for message in self._lines.feed(self.sock.recv(65536)):
-                if message.get("id") != key:
-                    continue
-                if "error" in message:
-                    raise Refused(str(message["error"]))
-                return message
 
 
 def main() -> None:
