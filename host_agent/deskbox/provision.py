@@ -203,6 +203,7 @@ def choose_packages(
         program = "qemu-system-aarch64" if machine == "arm" else "qemu-system-x86_64"
         packages += [] if has(program) else [f"qemu-system-{machine}"]
         packages += [] if has("sqfstar") else ["squashfs-tools"]
+        packages += [] if has("zstd") else ["zstd"]
     if backend == "docker" and engine == "absent":
         packages.append("docker.io")
         # With AppArmor in the kernel, Docker starts no container unless it can load its profile.
