@@ -59,7 +59,8 @@ class TestEverywhere:
         assert board.startswith("q35,hpet=off" if arch == "x86_64" else "virt,")
         assert board.endswith(",memory-backend=ram")
         if arch == "aarch64":
-            assert f"gic-version={'host' if accelerator == 'kvm' else '3'}" in board
+            controller = {"kvm": "host", "hvf": "2", "tcg": "3"}[accelerator]
+            assert f"gic-version={controller}," in board
         emulated = {"x86_64": "Nehalem,+rdrand", "aarch64": "max,pauth-impdef=on"}[arch]
         assert cpu == (emulated if accelerator == "tcg" else "host")
         expected = {"tcg": "tcg,thread=multi,tb-size=512"}.get(accelerator, accelerator)

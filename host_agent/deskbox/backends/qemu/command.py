@@ -163,6 +163,10 @@ def kernel_words(machine: Machine) -> list[str]:
 _SERIAL: dict[Architecture, str] = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 
+# On ARM: KVM can offer only the version that the host has, and HVF took long to learn the third.
+_INTERRUPT_CONTROLLERS: dict[Accelerator, str] = {"kvm": "host", "hvf": "2", "tcg": "3"}
+
+
 def _sandbox(machine: Machine) -> list[str]:
     """On Linux, QEMU gives up the system calls that it has no use for (seccomp): those that are obsolete,
     those that raise privileges, fork or exec, and those that change its own scheduling.
@@ -181,8 +185,7 @@ def _board(machine: Machine) -> list[str]:
         # Emulated, a plain processor is faster than one with wide vectors: programs then choose SSE.
         cpu = "Nehalem,+rdrand"
     else:
-        # KVM can offer only the interrupt controller that the host has.
-        board = "virt,gic-version=" + ("host" if machine.accelerator == "kvm" else "3")
+        board = f"virt,gic-version={_INTERRUPT_CONTROLLERS[machine.accelerator]}"
         # Emulated, pointer authentication by its prescribed cipher would take half of the time.
         cpu = "max,pauth-impdef=on"
     if machine.accelerator != "tcg":
