@@ -13,6 +13,7 @@ from deskbox.backends.qemu.trial import TrialMachine
 from deskbox_guest import protocol
 
 
+@pytest.mark.backends("qemu")
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # most of it to build the root, whose programs are emulated meanwhile
 def test_an_arm_machine_comes_up_to_a_painted_desktop() -> None:

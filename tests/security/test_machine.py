@@ -14,6 +14,8 @@ from deskbox.backends.qemu.trial import TrialMachine
 from deskbox.errors import DeskboxError
 from deskbox_guest import limits, protocol
 
+pytestmark = pytest.mark.backends("qemu")
+
 
 @pytest.fixture(scope="module")
 def booted() -> Iterator[TrialMachine]:
