@@ -2,6 +2,8 @@
 
     works      what is measured            subjects   who does it
     stage      the guest, ready for it     rotation   whose turn it is
+    starts     how long a desktop takes    host       the backends that start them here
+    memory     how much a guest takes
     statistics from samples to figures     targets    what the figures have to be
     report     tables and documents        plot       pictures
 

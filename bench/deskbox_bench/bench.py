@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from deskbox.errors import DeskboxError
 from deskbox_bench import machine
-from deskbox_bench.stage import set_up
+from deskbox_bench.host import Host, find
+from deskbox_bench.stage import Stage, set_up
+from deskbox_bench.starts import STARTS
 from deskbox_bench.statistics import Result
 from deskbox_bench.targets import Target, targets
-from deskbox_bench.works import WORKS, Work
+from deskbox_bench.works import WORKS, OnRound, Rounds, Work
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Report:
     results: list[Result]
     seconds: float
     quick: bool = False
+    left_out: list[str] = field(default_factory=list)  # what could not be measured here, and why
 
     @property
     def targets(self) -> list[Target]:
@@ -32,6 +36,7 @@ class Report:
             "machine": self.machine,
             "seconds": round(self.seconds, 1),
             "quick": self.quick,
+            "left_out": self.left_out,
             "results": [
                 {key: _rounded(value) for key, value in asdict(result).items() if value is not None}
                 for result in self.results
@@ -48,7 +53,8 @@ def from_document(text: str) -> Report:
     try:
         document = json.loads(text)
         results = [Result(**result) for result in document["results"]]
-        return Report(document["machine"], results, document["seconds"], document["quick"])
+        left_out = document.get("left_out", [])
+        return Report(document["machine"], results, document["seconds"], document["quick"], left_out)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
             "that is no report of the bench: give what `deskbox bench --json` printed"
@@ -56,26 +62,43 @@ def from_document(text: str) -> Report:
 
 
 def run(
-    works: Sequence[Work] = WORKS,
+    works: Sequence[Work[Stage]] = WORKS,
+    starts: Sequence[Work[Host]] = STARTS,
     *,
     quick: bool = False,
     rounds: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Measure these works on a fresh desktop. `rounds` is how many turns all have, instead of the usual."""
+    """Measure these works on a fresh desktop, then these starts of desktops when it has ended.
+
+    `rounds` is how many turns all have, instead of the usual.
+    """
     started = time.monotonic()
+    facts = machine.facts()
     results: list[Result] = []
-    with set_up(progress) as stage:
-        facts = machine.facts(stage)
-        for work in works:
-            usual = work.quick if quick else work.rounds
-            turns = usual if rounds is None else dict.fromkeys(usual, rounds)
+    left_out: list[str] = []
 
-            def on_round(index: int, of: int, title: str = work.title) -> None:
-                progress(f"{title}: {index} of {of}")
+    def turns(work: Work[Any]) -> Rounds:
+        usual = work.quick if quick else work.rounds
+        return usual if rounds is None else dict.fromkeys(usual, rounds)
 
-            results += work.run(stage, turns, on_round)
-    return Report(facts, results, time.monotonic() - started, quick)
+    def on_round(work: Work[Any]) -> OnRound:
+        return lambda index, of: progress(f"{work.title}: {index} of {of}")
+
+    if works:
+        with set_up(progress) as stage:
+            facts |= machine.guest_facts(stage)
+            for work in works:
+                results += work.run(stage, turns(work), on_round(work))
+    if starts:
+        host = find(progress)
+        for start in starts:
+            try:
+                results += start.run(host, turns(start), on_round(start))
+            except DeskboxError as error:  # all that was measured before is worth having
+                host.leave_out(f"{start.title}: {error}")
+        left_out = host.left_out
+    return Report(facts, results, time.monotonic() - started, quick, left_out)
 
 
 def _rounded(value: Any) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from deskbox.errors import InvalidInput
 from deskbox_bench import plot
 from deskbox_bench.bench import Report
-from deskbox_bench.report import machine, markdown, tables
+from deskbox_bench.report import left_out, machine, markdown, tables
 
 _BLOCK = re.compile(r"(<!-- bench: (\S+) -->\n).*?(<!-- /bench -->)", re.S)
 
@@ -22,12 +22,14 @@ def write(report: Report, docs: Path) -> list[Path]:
     page = docs / "performance.md"
     if not page.exists():
         raise InvalidInput(f"there is no {page}: name the directory `docs` of a checkout of Deskbox")
-    blocks = {table.name: markdown(table) for table in tables(report)} | {"machine": machine(report)}
+    blocks = {table.name: markdown(table) for table in tables(report)}
+    blocks |= {"machine": machine(report), "left-out": left_out(report)}
     written = {
         page: filled(page.read_text(), blocks),
         docs / "bench.json": json.dumps(report.document(), ensure_ascii=False, indent=1) + "\n",
         docs / "img" / "bench.svg": plot.bars(report.results),
         docs / "img" / "settle.svg": plot.settling(report.results),
+        docs / "img" / "starts.svg": plot.starts(report.results),
     }
     for path, text in written.items():
         path.write_text(text)

@@ -1,4 +1,5 @@
-"""The two figures, as SVG: how long each subject takes, and what each policy of waiting catches and costs."""
+"""The figures, as SVG: how long each subject takes, what each policy of waiting catches and costs, and how
+long a desktop takes to start."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 
-from deskbox_bench.report import SETTLE, pads_of, subjects_of, time
+from deskbox_bench.report import SETTLE, pads_of, starts_of, subjects_of, time
+from deskbox_bench.starts import KINDS, MOMENTS
 from deskbox_bench.statistics import Result
 from deskbox_bench.works import WORKS
 
@@ -159,6 +161,57 @@ def _pages(results: Sequence[Result]) -> str:
     )
     nothing = ", or not at all," if ["nothing"] in pads else ""
     return f"by a timer ({timers} ms), when a server answers ({answers} s){nothing}"
+
+
+# --- starts ----------------------------------------------------------------------------------------------
+_STARTS_LEFT, _STARTS_RIGHT, _STARTS_TOP = 130, 80, 92
+_STAGES = {
+    "keeper": ("its keeper runs", "#9aa7b5"),
+    "agent": ("the agent answers", "#12448f"),
+    "painted": ("painted", "#1f6feb"),
+    "picture": ("a picture is there", "#9cc3f7"),
+}
+
+
+def starts(results: Sequence[Result]) -> str:
+    """A bar to the first picture, in pieces for what comes before, for every backend and kind of start."""
+    found = starts_of(results)
+    longest = max([1000.0, *(moments["picture"].p95_ms for _, _, moments in found)])
+    step = next(step for step in (0.5, 1, 2, 5, 10, 60) if longest / 1000 / step <= 8 or step == 60)
+
+    def at(ms: float) -> float:
+        return _STARTS_LEFT + ms / longest * (_WIDTH - _STARTS_LEFT - _STARTS_RIGHT)
+
+    parts: list[str] = []
+    y, before = _STARTS_TOP, ""
+    for backend, work, moments in found:
+        y += _GAP // 2 if before not in ("", backend) else 0
+        before = backend
+        label = f"{backend}, {KINDS[work]}"
+        parts.append(_text(_STARTS_LEFT - 10, y + _ROW / 2 + 4, label, anchor="end", size=12))
+        start = 0.0
+        for moment in MOMENTS:
+            end = moments[moment].p50_ms
+            parts.append(_rectangle(at(start), y + 3, at(end) - at(start), _ROW - 6, _STAGES[moment][1], 1))
+            start = end
+        picture = moments["picture"]
+        last = at(max(picture.p50_ms, picture.p95_ms))
+        parts.append(_line(at(picture.p50_ms), y + _ROW / 2, last, y + _ROW / 2, _PALE))
+        parts.append(_text(last + 8, y + _ROW / 2 + 4, time(picture.p50_ms), size=11))
+        y += _ROW
+    grid = []
+    for index in range(int(longest / 1000 / step) + 1):
+        x = at(index * step * 1000)
+        grid.append(_line(x, _STARTS_TOP - 6, x, y + 4, _GRID))
+        label = f"{index * step:g} s"
+        grid.append(_text(x, _STARTS_TOP - 12, label, fill=_PALE, anchor="middle", size=11))
+    title = [_text(20, 26, "From the call to a desktop", weight="bold", size=16)]
+    x = _STARTS_LEFT
+    for words, colour in _STAGES.values():
+        title += [_rectangle(x, 44, 12, 12, colour, 1), _text(x + 18, 54, words, size=12)]
+        x += 36 + 7 * len(words)
+    title.append(_text(_WIDTH - 20, 26, "bars: p50 · line: p95", fill=_PALE, anchor="end", size=11))
+    return _svg(_WIDTH, y + 16, [*title, *grid, *parts])
 
 
 def _text(

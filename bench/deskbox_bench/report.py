@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from deskbox_bench.bench import Report
+from deskbox_bench.starts import ALL_WORKS, KINDS, MOMENTS
 from deskbox_bench.statistics import Result
-from deskbox_bench.works import WORKS
 
 SETTLE = "settle "  # before the pad, in the name of a work
 
@@ -34,7 +34,15 @@ _COLUMNS: tuple[tuple[str, Callable[[Result], str | None]], ...] = (
 
 def tables(report: Report) -> list[Table]:
     """One for each work that was done, and the targets."""
-    return [*_works(report.results), *_settling(report.results), *_agent(report.results), _targets(report)]
+    found = report.results
+    return [
+        *_works(found),
+        *_settling(found),
+        *_agent(found),
+        *_starts(found),
+        *_memory(found),
+        _targets(report),
+    ]
 
 
 def markdown(table: Table) -> str:
@@ -46,6 +54,11 @@ def markdown(table: Table) -> str:
 def machine(report: Report) -> str:
     """The facts as one Markdown list."""
     return "".join(f"- {name}: {value}\n" for name, value in report.machine.items())
+
+
+def left_out(report: Report) -> str:
+    """What could not be measured, likewise."""
+    return "".join(f"- {what}\n" for what in report.left_out or ["nothing"])
 
 
 def time(ms: float) -> str:
@@ -65,7 +78,7 @@ def pads_of(results: Sequence[Result]) -> list[str]:
 
 
 def _works(results: Sequence[Result]) -> Iterator[Table]:
-    for work in WORKS:
+    for work in ALL_WORKS:
         found = [result for result in subjects_of(results, work.name) if result.memory_mb is None]
         if found:
             shown = [
@@ -96,10 +109,50 @@ def _agent(results: Sequence[Result]) -> Iterator[Table]:
     rows = [
         (f"{result.cpu_percent:.1f} % of a processor", f"{result.memory_mb:.0f} MB")
         for result in results
-        if result.memory_mb is not None
+        if result.work == "agent"
     ]
     if rows:
         yield Table("agent", "The agent at rest", ("CPU", "memory"), rows)
+
+
+def _starts(results: Sequence[Result]) -> Iterator[Table]:
+    shown = [moment for moment in MOMENTS if moment != "keeper"]
+    rows = [
+        (
+            f"{backend}, {KINDS[work]}",
+            *(time(ms) for moment in shown for ms in (found[moment].p50_ms, found[moment].p95_ms)),
+            f"{found['picture'].stale or 0} of {found['picture'].n}",
+        )
+        for backend, work, found in starts_of(results)
+    ]
+    if rows:
+        columns = ("", *(name for moment in shown for name in (moment, "p95")), "stale")
+        yield Table("starts", "The start of a desktop: from the call until …, p50 and p95", columns, rows)
+
+
+def starts_of(results: Sequence[Result]) -> list[tuple[str, str, dict[str, Result]]]:
+    """Backend, work and the result for each moment, by backend."""
+    found = {(result.work, result.subject): result for result in results}
+    return [
+        (backend, work, {moment: found[f"{work} {moment}", backend] for moment in MOMENTS})
+        for backend in dict.fromkeys(result.subject for result in results)
+        for work in KINDS
+        if (f"{work} {MOMENTS[0]}", backend) in found
+    ]
+
+
+def _memory(results: Sequence[Result]) -> Iterator[Table]:
+    found = {
+        (result.work, result.subject): result.memory_mb for result in results if result.memory_mb is not None
+    }
+    rows = []
+    for alone in subjects_of(results, "memory alone"):
+        backend, one = alone.subject, found["memory alone", alone.subject]
+        of_two, keeper = found["memory of two", backend], found["memory keeper", backend]
+        rows.append((backend, *(f"{mb:.0f} MB" for mb in (one, of_two, 2 * of_two - one, keeper))))
+    if rows:
+        columns = ("", "alone", "each of two", "the second one", "keeper")
+        yield Table("memory", "Memory of a desktop at rest", columns, rows)
 
 
 def _targets(report: Report) -> Table:

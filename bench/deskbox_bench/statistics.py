@@ -18,6 +18,7 @@ class Sample:
     characters: int | None = None  # that should have arrived
     size: int | None = None  # bytes of the picture
     cpu_ms: float | None = None  # processor time of the whole guest meanwhile
+    memory_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Result:
     bytes_per_frame: float | None = None  # mean
     cpu_ms_per_step: float | None = None  # mean
     cpu_percent: float | None = None  # of one processor
-    memory_mb: float | None = None
+    memory_mb: float | None = None  # mean
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -81,6 +82,7 @@ def summary(work: str, subject: str, samples: Sequence[Sample]) -> Result:
     characters = [sample.characters for sample in samples if sample.characters is not None]
     sizes = [sample.size for sample in samples if sample.size is not None]
     cpu = [sample.cpu_ms for sample in samples if sample.cpu_ms is not None]
+    memory = [sample.memory_mb for sample in samples if sample.memory_mb is not None]
     return Result(
         work,
         subject,
@@ -93,4 +95,5 @@ def summary(work: str, subject: str, samples: Sequence[Sample]) -> Result:
         chars_per_s=fmean(characters) / median * 1000 if characters else None,
         bytes_per_frame=fmean(sizes) if sizes else None,
         cpu_ms_per_step=fmean(cpu) if cpu else None,
+        memory_mb=fmean(memory) if memory else None,
     )

@@ -59,6 +59,14 @@ def _targets(found: dict[tuple[str, str], Result]) -> Iterator[Target]:
             result = found[work, "deskbox"]
             yield Target(f"{what}: characters a second", result.chars_per_s or 0, least, at_least=True)
             yield Target(f"{what}: wrong of {result.chars or 0:,}", result.wrong_chars or 0, 0)
+    for backend, moment, what, most in (
+        ("bwrap", "agent", "bwrap: until the agent answers, p50 in ms", 300),
+        ("bwrap", "painted", "bwrap: until it is painted, p50 in ms", 2000),
+        ("qemu", "agent", "qemu: until a clone's agent answers, p50 in ms", 500),
+        ("qemu", "picture", "qemu: until there is a picture of a clone, p50 in ms", 1000),
+    ):
+        if have((f"start-warm {moment}", backend)):
+            yield Target(what, found[f"start-warm {moment}", backend].p50_ms, most)
     if have(("agent", "deskbox")):
         agent = found["agent", "deskbox"]
         yield Target("agent at rest: % of a processor", agent.cpu_percent or 0, 1)

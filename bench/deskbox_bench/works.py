@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from deskbox_bench.pages import Click, ClickPage, TextPage
 from deskbox_bench.program import Done
@@ -18,6 +19,7 @@ from deskbox_guest.protocol import POLICIES, Settle
 
 Rounds = Mapping[str, int]
 OnRound = Callable[[int, int], None]
+Place = TypeVar("Place")
 
 # On a slow machine: who has used up so much time at one work has no more turns there.
 SECONDS = 240.0
@@ -40,17 +42,20 @@ SLEEPS = {"sleep 0.5 s": 0.5, "sleep 2 s": 2.0}
 
 
 @dataclass(frozen=True)
-class Work:
-    """`rounds` says who takes part and how many turns they have; `quick` the same for a short run."""
+class Work(Generic[Place]):
+    """`rounds` says who takes part and how many turns they have; `quick` the same for a short run.
+
+    `Place` is where it is measured: on the stage, or on the machine that desktops are started on.
+    """
 
     name: str
     title: str
-    measure: Callable[[str, Stage, Rounds, OnRound], list[Result]]
+    measure: Callable[[str, Place, Rounds, OnRound], list[Result]]
     rounds: Rounds
     quick: Rounds
 
-    def run(self, stage: Stage, rounds: Rounds, on_round: OnRound) -> list[Result]:
-        return self.measure(self.name, stage, rounds, on_round)
+    def run(self, place: Place, rounds: Rounds, on_round: OnRound) -> list[Result]:
+        return self.measure(self.name, place, rounds, on_round)
 
 
 def _turns(
@@ -193,69 +198,69 @@ _PEERS = ("xdotool+scrot", "docker exec", "pyautogui", "pynput")
 _ALL = ("deskbox", "limit", *_PEERS)
 
 
-def _each(rounds: int, *subjects: str) -> dict[str, int]:
+def each(rounds: int, *subjects: str) -> dict[str, int]:
     return dict.fromkeys(subjects, rounds)
 
 
-def _frame_work(name: str, title: str, pad: str, rounds: Rounds, *, true: bool) -> Work:
+def _frame_work(name: str, title: str, pad: str, rounds: Rounds, *, true: bool) -> Work[Stage]:
     def act(subject: Subject, click: Click, page: ClickPage) -> Done:
         return subject.true_frame(click, page) if true else subject.click_frame(click)
 
-    return Work(name, title, partial(_frames, pad=pad, act=act), rounds, _each(1, *rounds))
+    return Work(name, title, partial(_frames, pad=pad, act=act), rounds, each(1, *rounds))
 
 
-def _text_work(name: str, title: str, text: str, rounds: Rounds, *quick: str) -> Work:
-    return Work(name, title, partial(_texts, text=text), rounds, _each(1, *quick or rounds))
+def _text_work(name: str, title: str, text: str, rounds: Rounds, *quick: str) -> Work[Stage]:
+    return Work(name, title, partial(_texts, text=text), rounds, each(1, *quick or rounds))
 
 
-WORKS: tuple[Work, ...] = (
+WORKS: tuple[Work[Stage], ...] = (
     Work(
         "screenshot",
         "Screenshot",
         _screenshots,
-        _each(30, *_ALL),
-        _each(2, *_ALL),
+        each(30, *_ALL),
+        each(2, *_ALL),
     ),
     Work(
         "click",
         "Click",
         _clicks,
-        _each(30, *_ALL),
-        _each(2, *_ALL),
+        each(30, *_ALL),
+        each(2, *_ALL),
     ),
     _frame_work(
         "click+frame",
         "Click, then a picture at once",
         "now",
-        _each(20, *_ALL),
+        each(20, *_ALL),
         true=False,
     ),
     _frame_work(
         "true-frame-timer",
         "Click, then a true picture: the page repaints after 150 ms",
         "timer-150",
-        _each(200, "deskbox") | _each(10, "limit", *_PEERS),
+        each(200, "deskbox") | each(10, "limit", *_PEERS),
         true=True,
     ),
     _frame_work(
         "true-frame-answer",
         "Click, then a true picture: a server answers after 0.8 s",
         "answer-800",
-        _each(200, "deskbox") | _each(5, "limit", *_PEERS),
+        each(200, "deskbox") | each(5, "limit", *_PEERS),
         true=True,
     ),
     _text_work(
         "type-ascii-100",
         "100 characters of ASCII",
         ascii_text(100),
-        _each(10, "deskbox", "limit") | _each(3, *_PEERS),
+        each(10, "deskbox", "limit") | each(3, *_PEERS),
     ),
     # A thousand characters take some peers ten seconds.
     _text_work(
         "type-ascii-1000",
         "1,000 characters of ASCII",
         ascii_text(1000),
-        _each(10, "deskbox", "limit") | _each(2, *_PEERS),
+        each(10, "deskbox", "limit") | each(2, *_PEERS),
         "deskbox",
         "limit",
     ),
@@ -264,21 +269,21 @@ WORKS: tuple[Work, ...] = (
         "type-mixed-100",
         "100 characters of many scripts",
         mixed_text(100),
-        _each(10, "deskbox") | _each(3, *_PEERS),
+        each(10, "deskbox") | each(3, *_PEERS),
     ),
     _text_work(
         "type-mixed-1000",
         "1,000 characters of many scripts",
         mixed_text(1000),
-        _each(10, "deskbox") | _each(2, *_PEERS),
+        each(10, "deskbox") | each(2, *_PEERS),
         "deskbox",
     ),
     Work(
         "settle",
         "When to take the picture",
         _settling,
-        _each(3, *PADS),
-        _each(1, "timer-30", "timer-150", "answer-200", "nothing"),
+        each(3, *PADS),
+        each(1, "timer-30", "timer-150", "answer-200", "nothing"),
     ),
     Work("agent", "The agent at rest", _agent, {"deskbox": 5}, {"deskbox": 1}),
 )

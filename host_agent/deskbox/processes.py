@@ -84,6 +84,20 @@ def all_running() -> Iterator[tuple[Process, list[bytes]]]:
                 yield process, arguments
 
 
+def namespace(pid: int) -> int:
+    """What tells a process's PID namespace from others. Raises OSError if it has ended or is not ours."""
+    return os.stat(f"/proc/{pid}/ns/pid").st_ino
+
+
+def members(namespace: int) -> Iterator[int]:
+    """The processes of a PID namespace that may be looked at by us."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(entry / "ns/pid").st_ino == namespace:
+                    yield int(entry.name)
+
+
 def _start_ticks(pid: int) -> int:
     """When a process started; 0 if it has ended."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +11,19 @@ from typing import Any
 
 import pytest
 
+from deskbox import backends
+from deskbox_bench.starts import MEMORY, MOMENTS
 from deskbox_bench.works import SLEEPS, WORKS
 from deskbox_guest.protocol import POLICIES
 
+pytestmark = pytest.mark.timeout(900)  # the first one may prepare what desktops are started from
 DESKBOX = str(Path(sys.executable).with_name("deskbox"))
 FACTS = {"date", "cpu", "cores", "memory", "kernel", "docker", "python", "xvfb", "firefox-esr", "xdotool"}
 
 
 @pytest.fixture(scope="module")
 def report(state_dir: Path) -> dict[str, Any]:
-    done = subprocess.run([DESKBOX, "bench", "--quick", "--json"], capture_output=True, timeout=280)
+    done = subprocess.run([DESKBOX, "bench", "--quick", "--json"], capture_output=True, timeout=840)
     assert done.returncode == 0, done.stderr.decode()
     document: dict[str, Any] = json.loads(done.stdout)
     return document
@@ -38,6 +42,28 @@ def test_everybody_took_part_in_everything(report: dict[str, Any]) -> None:
         else:
             wanted = {(work.name, subject) for subject in work.quick}
         assert wanted <= took_part
+
+
+def test_desktops_were_started_on_every_backend_that_works_here(report: dict[str, Any]) -> None:
+    took_part = {(result["work"], result["subject"]) for result in report["results"]}
+    usable = [name for name in backends.NAMES if backends.check(name).usable]
+    works = {f"{kind} {moment}" for kind in ("start-warm", "start-fork") for moment in MOMENTS}
+    if os.access("/proc/sys/vm/drop_caches", os.W_OK):
+        works |= {f"start-cold {moment}" for moment in MOMENTS}
+    if os.geteuid() == 0:  # others may not look at the processes of every backend
+        works |= {f"memory {kind}" for kind in (*MEMORY, "keeper")}
+    assert {(work, backend) for work in works for backend in usable} <= took_part
+    assert [what for what in report["left_out"] if what.startswith(tuple(usable))] == []
+
+
+def test_what_happens_later_takes_longer(report: dict[str, Any]) -> None:
+    found = {(result["work"], result["subject"]): result for result in report["results"]}
+    for (work, backend), result in found.items():
+        if work.startswith("start-warm"):
+            times = [found[f"start-warm {moment}", backend]["p50_ms"] for moment in MOMENTS]
+            assert times == sorted(times), backend
+        if work == "memory alone":  # an X server and a browser, in at most what the guest may use
+            assert 100 < result["memory_mb"] < 2200, backend
 
 
 def test_numbers_are_numbers_of_something(report: dict[str, Any]) -> None:

@@ -96,6 +96,12 @@ class Backend(ABC):
         This may take minutes, and says so through `progress`; interrupted, it leaves nothing half made.
         """
 
+    def discard(self, image: str) -> None:  # noqa: B027
+        """Delete what was made for guests of this image alone, such as a machine frozen at their size.
+
+        On backends without such things there is nothing to do.
+        """
+
     @abstractmethod
     def prune(self, progress: Progress) -> None:
         """Delete the images of earlier versions that no guest uses."""

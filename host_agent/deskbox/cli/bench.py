@@ -49,14 +49,15 @@ def bench(
 ) -> None:
     """Measure Deskbox beside xdotool, docker exec, pyautogui, pynput and the bare limit, in a fresh guest.
 
-    All take turns in one run, so that what disturbs the machine disturbs them all. It takes a quarter of an
-    hour.
+    Then the start of desktops, on each backend that works here. All take turns, so that what disturbs the
+    machine disturbs them all. It takes twenty minutes.
     """
     from deskbox_bench import documents
     from deskbox_bench import plot as figures
+    from deskbox_bench.starts import ALL_WORKS, STARTS
     from deskbox_bench.works import WORKS
 
-    names = [work.name for work in WORKS]
+    names = [work.name for work in ALL_WORKS]
     unknown = [name for name in only or () if name not in names]
     if unknown:
         raise typer.BadParameter(f"there is no work {unknown[0]!r}: name one of {', '.join(names)}.")
@@ -68,8 +69,9 @@ def bench(
         from deskbox_bench.bench import run
 
         with output.progress() as show:
-            chosen = [work for work in WORKS if work.name in (only or names)]
-            report = run(chosen, quick=quick, rounds=rounds, progress=show)
+            works = [work for work in WORKS if work.name in (only or names)]
+            starts = [start for start in STARTS if start.name in (only or names)]
+            report = run(works, starts, quick=quick, rounds=rounds, progress=show)
     if plot is not None:
         Path(plot).write_text(figures.bars(report.results))
     written = documents.write(report, Path(docs)) if docs is not None else []
@@ -108,6 +110,8 @@ def _print(report: Report) -> None:
             table.add_row(*(Text(cell) for cell in row), style=style)
         console.print(table)
         console.print()
+    for what in report.left_out:
+        console.print(f"left out: {what}", style="yellow", soft_wrap=True)
     facts = report.machine
     console.print(
         f"{facts['date']}, {facts['cpu']}, {facts['cores']} cores, load {facts['load']}; "

@@ -352,17 +352,9 @@ def _setting(process: Process, name: str) -> str:
 
 def _signal_all(first: Process, number: signal.Signals) -> None:
     """Signal all processes of a guest's PID namespace, until none is new."""
-    namespace = os.stat(f"/proc/{first.pid}/ns/pid").st_ino
+    namespace = processes.namespace(first.pid)
     done: set[int] = set()
-    while True:
-        new = set()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) not in done:
-                with contextlib.suppress(OSError):
-                    if os.stat(entry / "ns/pid").st_ino == namespace:
-                        new.add(int(entry.name))
-        if not new:
-            return
+    while new := set(processes.members(namespace)) - done:
         for pid in new:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
