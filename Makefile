@@ -21,7 +21,7 @@ view: .venv/ready  ## Print an address at which a browser shows the desktop (NAM
 drill: .venv/ready  ## Do a real job on a fresh desktop, and prove it, without a model
 	@$(DESKBOX) drill
 
-bench: .venv/ready  ## Measure it beside others, in a quarter of an hour (DOCS=1 renews the documents)
+bench: .venv/ready  ## Measure it beside others, in twenty minutes (DOCS=1 renews the documents)
 	@$(DESKBOX) image --setup --backend docker
 	@$(DESKBOX) bench $(if $(DOCS),--docs docs) $(ARGS)
 

@@ -97,6 +97,7 @@ def run(
                 results += start.run(host, turns(start), on_round(start))
             except DeskboxError as error:  # all that was measured before is worth having
                 host.leave_out(f"{start.title}: {error}")
+        facts |= host.facts
         left_out = host.left_out
     return Report(facts, results, time.monotonic() - started, quick, left_out)
 

@@ -19,6 +19,7 @@ class Host:
     backends: tuple[str, ...]  # that have started a desktop here
     progress: Callable[[str], None] = lambda _: None
     left_out: list[str] = field(default_factory=list)  # what could not be measured, and why
+    facts: dict[str, str] = field(default_factory=dict)  # about their guests
 
     def leave_out(self, what: str) -> None:
         if what not in self.left_out:
@@ -27,19 +28,21 @@ class Host:
 
 def find(progress: Callable[[str], None]) -> Host:
     """Try every backend: one that works has started a desktop, and all that a start needs is there."""
-    usable, left_out = [], []
+    host = Host((), progress)
     for name in backends.NAMES:
         verdict = backends.check(name)
         if not verdict.usable:
-            left_out.append(f"{name}: {verdict.found}")
+            host.leave_out(f"{name}: {verdict.found}")
             continue
         try:
-            Desktop.launch(backend=name, progress=progress).close()
+            with Desktop.launch(backend=name, progress=progress) as desktop:
+                facts = [f"{what} {fact}" for what, fact in desktop.guest_facts.items()]
         except DeskboxError as error:
-            left_out.append(f"{name}: {error}")
+            host.leave_out(f"{name}: {error}")
         else:
-            usable.append(name)
-    return Host(tuple(usable), progress, left_out)
+            host.backends += (name,)
+            host.facts[f"guest on {name}"] = ", ".join(facts)
+    return host
 
 
 def drop_page_cache() -> None:

@@ -282,8 +282,11 @@ def test_a_start_that_fails_spoils_nothing_else(monkeypatch: pytest.MonkeyPatch)
         Work("first", "The first", fail, {"bwrap": 1}, {}),
         Work("second", "The second", lambda *_: [worked], {"bwrap": 1}, {}),
     ]
-    monkeypatch.setattr(bench, "find", lambda progress: Host(("bwrap",), progress))
+    monkeypatch.setattr(
+        bench, "find", lambda progress: Host(("bwrap",), progress, facts={"guest on bwrap": "kept in"})
+    )
     done = bench.run([], works)
     assert done.results == [worked]
     assert done.left_out == ["The first: it went away"]
     assert done.machine["backend bwrap"]
+    assert done.machine["guest on bwrap"] == "kept in"

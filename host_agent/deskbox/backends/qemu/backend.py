@@ -74,6 +74,9 @@ class QemuBackend(Backend):
         found = probe(image, progress)
         return str(template.ensure(image, found.accelerator, wanted, progress))
 
+    def discard(self, image: str) -> None:
+        template.discard(Path(image))
+
     def prune(self, progress: Progress) -> None:
         machine_image.prune(progress)
         template.prune(progress)

@@ -61,6 +61,12 @@ def ensure(
     return target
 
 
+def discard(target: Path) -> None:
+    """Delete one template. A machine that has come from it goes on."""
+    with _locked(lambda _: None):
+        shutil.rmtree(target, ignore_errors=True)
+
+
 def prune(progress: Progress) -> None:
     """Delete the templates that nothing would be started from any more, and no machine of this user's was."""
     if not _directory().exists():
