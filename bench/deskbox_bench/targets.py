@@ -62,8 +62,8 @@ def _targets(found: dict[tuple[str, str], Result]) -> Iterator[Target]:
     for backend, moment, what, most in (
         ("bwrap", "agent", "bwrap: until the agent answers, p50 in ms", 300),
         ("bwrap", "painted", "bwrap: until it is painted, p50 in ms", 2000),
-        ("qemu", "agent", "qemu: until a clone's agent answers, p50 in ms", 500),
-        ("qemu", "picture", "qemu: until there is a picture of a clone, p50 in ms", 1000),
+        ("qemu", "agent", "qemu: until the agent answers, p50 in ms", 500),
+        ("qemu", "picture", "qemu: until a picture is there, p50 in ms", 1000),
     ):
         if have((f"start-warm {moment}", backend)):
             yield Target(what, found[f"start-warm {moment}", backend].p50_ms, most)
