@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -110,16 +111,21 @@ def test_all_processes_of_a_namespace_are_stopped_and_go_on() -> None:
         children = until_there(outer.pid)
         first = Process.of(children[0])
         sleepers = until_there(first.pid, 2)
+        everyone = [first.pid, *sleepers]
         bubblewrap._signal_all(first, signal.SIGSTOP)
-        assert {state(pid) for pid in [first.pid, *sleepers]} == {"T"}
+        wait_until(lambda: {state(pid) for pid in everyone} == {"T"})  # a signal is heeded by and by
         bubblewrap._signal_all(first, signal.SIGCONT)
-        deadline = time.monotonic() + 5
-        while "T" in {state(pid) for pid in [first.pid, *sleepers]}:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: "T" not in {state(pid) for pid in everyone})
     finally:
         outer.kill()
         outer.wait()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def until_there(parent: int, count: int = 1) -> list[int]:
