@@ -16,14 +16,14 @@ from deskbox_bench.starts import MEMORY, MOMENTS
 from deskbox_bench.works import SLEEPS, WORKS
 from deskbox_guest.protocol import POLICIES
 
-pytestmark = pytest.mark.timeout(900)  # the first one may prepare what desktops are started from
+pytestmark = pytest.mark.timeout(1500)  # the first one may prepare what desktops are started from
 DESKBOX = str(Path(sys.executable).with_name("deskbox"))
 FACTS = {"date", "cpu", "cores", "memory", "kernel", "docker", "python", "xvfb", "firefox-esr", "xdotool"}
 
 
 @pytest.fixture(scope="module")
 def report(state_dir: Path) -> dict[str, Any]:
-    done = subprocess.run([DESKBOX, "bench", "--quick", "--json"], capture_output=True, timeout=840)
+    done = subprocess.run([DESKBOX, "bench", "--quick", "--json"], capture_output=True, timeout=1440)
     assert done.returncode == 0, done.stderr.decode()
     document: dict[str, Any] = json.loads(done.stdout)
     return document

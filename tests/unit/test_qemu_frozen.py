@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deskbox.backends.qemu import frozen
+from deskbox.backends.qemu.backend import QemuBackend
 from deskbox.backends.qemu.command import Machine, Ram
 from deskbox.backends.qemu.frozen import Frozen, Kind, Origin, Record
 from deskbox.errors import Refused
@@ -105,3 +106,16 @@ def test_what_differs_between_copies_makes_no_other_kind(machine: Machine, tmp_p
     assert Kind.of(copy) == Kind.of(machine)
     assert Kind.of(replace(machine, cpus=1)) != Kind.of(machine)
     assert Kind.of(replace(machine, ram=Ram(128, Path("/r")))) != Kind.of(machine)
+
+
+def test_a_template_that_was_discarded_is_gone_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESKBOX_CACHE_DIR", str(tmp_path))
+    templates = [tmp_path / "templates" / name for name in ("one", "another")]
+    for path in templates:
+        path.mkdir(parents=True)
+        (path / "ram").touch()
+    for _ in range(2):
+        QemuBackend().discard(str(templates[0]))
+    assert [path.exists() for path in templates] == [False, True]
