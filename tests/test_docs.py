@@ -24,6 +24,7 @@ REASONS = {
     "needs-api-key": "asks a real model",
     "sets-up-this-machine": "installs packages",
     "runs-these-tests": "would never end",
+    "is-for-a-mac": "prepares and runs it on another machine",
     "takes-ten-minutes": "measures, and writes into the documents",
 }
 # Every other language is text to read: json, text, none at all.

@@ -12,6 +12,7 @@ from typing import Any
 
 import docker
 import pytest
+from tests.support.guests import backend
 
 from deskbox import registry
 from deskbox.backends.base import GuestSpec, ImageSpec
@@ -73,7 +74,8 @@ def test_no_privilege_and_no_way_to_one(facts: dict[str, Any]) -> None:
     assert facts["uid"] == ["1000"] * 4
     assert facts["capabilities"] == ["0000000000000000"] * 5
     assert facts["no_new_privs"] == "1"
-    assert facts["seccomp"] == "2"
+    # A virtual machine's kernel is the guest's own: there is nothing to keep it from.
+    assert facts["seccomp"] == ("0" if backend() == "qemu" else "2")
     assert facts["setuid"] == []
 
 
@@ -101,7 +103,7 @@ def test_only_memory_is_writable(facts: dict[str, Any]) -> None:
 
 
 def test_nothing_of_the_host_is_visible(facts: dict[str, Any]) -> None:
-    assert facts["socket_dir"] == ["guest.sock"]
+    assert facts["socket_dir"] == ([] if backend() == "qemu" else ["guest.sock"])
     assert facts["docker"] == []
     assert not {"kvm", "sda", "vda", "mem", "kmsg", "fuse"} & set(facts["devices"])
     inside = facts["environment"]
