@@ -30,6 +30,8 @@ from deskbox.backends.docker import DockerBackend, Limits, hardening
 from deskbox.desktop import Desktop
 from deskbox_guest.protocol import Settle
 
+pytestmark = pytest.mark.slow("qemu")
+
 PROFILE = ".config/mozilla/deskbox"
 
 

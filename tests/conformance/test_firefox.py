@@ -23,6 +23,8 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Refused
 from deskbox_guest.protocol import Settle
 
+pytestmark = pytest.mark.slow("qemu")
+
 # A second Firefox, with the same settings, a new profile and a screen of its own, that writes down whom it
 # asks for what.
 PROBE = """

@@ -27,7 +27,7 @@ from deskbox.rpc.channel import Channel
 from deskbox_guest import protocol
 from deskbox_guest.protocol import Held, Settle, Step
 
-pytestmark = pytest.mark.engines("xtest", "xdotool")
+pytestmark = [pytest.mark.engines("xtest", "xdotool"), pytest.mark.slow("qemu")]
 
 # Asks the X server itself, with a connection of its own.
 KEYMAP = """

@@ -32,6 +32,8 @@ from deskbox.desktop import Desktop
 from deskbox.errors import DeskboxError, ImageTooLarge, InvalidInput, Unavailable
 from deskbox_guest.protocol import Frame, Settle
 
+pytestmark = pytest.mark.slow("qemu")
+
 # Reads the whole screen by itself, without the agent's code: prints the hash of its RGB bytes.
 CAPTURE = """
 import hashlib

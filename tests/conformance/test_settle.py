@@ -18,6 +18,8 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled
 from deskbox_guest.protocol import Frame, Settle, StepResult
 
+pytestmark = pytest.mark.slow("qemu")
+
 WITNESS = Path(__file__).parent.parent / "witness"
 PORT = 8766
 CLICK = "mousemove 650 300 click 1"

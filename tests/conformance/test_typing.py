@@ -21,6 +21,8 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled, DeskboxError, Interrupted, InvalidInput, Refused
 from deskbox_guest.protocol import EngineName
 
+pytestmark = pytest.mark.slow("qemu")
+
 TEXT = ASCII + " ".join(SEQUENCES)
 SOME_ROUNDS = (
     Round("us", "Caps_Lock", FAST, 4),

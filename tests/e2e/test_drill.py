@@ -29,6 +29,8 @@ from deskbox.errors import Cancelled, InvalidInput
 DESKBOX = str(Path(sys.executable).with_name("deskbox"))
 FULL, HALF, CROP = range(3)
 
+slow_if_emulated = pytest.mark.slow("qemu")
+
 
 def traces(desktop: Desktop) -> tuple[list[int], list[str]]:
     """The windows, and the files in the home directory, once no program of a drill runs any more.
@@ -102,6 +104,7 @@ SITES = [
 ]
 
 
+@slow_if_emulated
 @pytest.mark.parametrize(("good", "bad", "said"), SITES)
 def test_a_wrong_record_is_found(
     good: str, bad: str, said: str, desktop: Desktop, monkeypatch: pytest.MonkeyPatch
@@ -169,6 +172,7 @@ def stale(desktop: Desktop, image_size: Any, crop: Any) -> StaleDriver:
     return StaleDriver(desktop.computer_driver(image_size, crop))
 
 
+@slow_if_emulated
 @pytest.mark.parametrize(
     ("which", "driver"),
     [
@@ -185,6 +189,7 @@ def test_a_driver_that_does_not_act_on_what_it_shows_fails(
     assert single.wrong[0] == "The record is missing: the database holds no reservation."
 
 
+@slow_if_emulated
 # --- the other ways to end ----------------------------------------------------------------------------------
 def test_a_cancelled_drill_leaves_nothing(desktop: Desktop) -> None:
     before = traces(desktop)
@@ -195,6 +200,7 @@ def test_a_cancelled_drill_leaves_nothing(desktop: Desktop) -> None:
     assert not desktop.held_inputs()
 
 
+@slow_if_emulated
 def test_a_screen_that_is_too_small_is_refused(launch: Callable[..., Desktop]) -> None:
     with pytest.raises(InvalidInput, match="at least 1280x800 pixels, and this one has 800x600"):
         run_drill(launch(size=(800, 600)))
@@ -212,6 +218,7 @@ def test_the_command_prints_verified(
     assert list(tmp_path.iterdir()) == []
 
 
+@slow_if_emulated
 def test_the_command_fails_with_the_reason_and_a_picture(
     tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +262,7 @@ def run_command(name: str, endpoint: Endpoint, *options: str) -> tuple[list[str]
     return command, {**os.environ, "OPENAI_API_KEY": endpoint.api_key}
 
 
+@slow_if_emulated
 def test_run_shows_its_steps_and_what_they_cost(named: str, tmp_path: Path) -> None:
     model = turns(
         [wire.computer_call({"type": "screenshot"})],
@@ -278,6 +286,7 @@ def test_run_shows_its_steps_and_what_they_cost(named: str, tmp_path: Path) -> N
     assert endpoint.api_key not in ended.stdout + ended.stderr
 
 
+@slow_if_emulated
 def test_run_gives_one_document(named: str, tmp_path: Path) -> None:
     with Endpoint(turns([wire.computer_call(CLICK)], [wire.message("Done.", final=True)])) as endpoint:
         command, environment = run_command(
@@ -293,6 +302,7 @@ def test_run_gives_one_document(named: str, tmp_path: Path) -> None:
     assert (tmp_path / "last.png").read_bytes().startswith(b"\x89PNG")
 
 
+@slow_if_emulated
 @pytest.mark.parametrize("approve", ["ask", "deny"])
 def test_run_denies_a_safety_check_that_nobody_approves(approve: str, named: str, tmp_path: Path) -> None:
     with Endpoint(turns([wire.computer_call(CLICK, checks=[CHECK])])) as endpoint:
@@ -306,6 +316,7 @@ def test_run_denies_a_safety_check_that_nobody_approves(approve: str, named: str
     assert ("Nobody can be asked" in ended.stdout) is (approve == "ask")
 
 
+@slow_if_emulated
 @pytest.mark.parametrize(("typed", "approved"), [(b"y\n", True), (b"\n", False), (b"yep\n", False)])
 def test_run_asks_whoever_sits_at_the_terminal(
     typed: bytes, approved: bool, named: str, tmp_path: Path
@@ -329,6 +340,7 @@ def test_run_asks_whoever_sits_at_the_terminal(
     assert code == (0 if approved else 1)
 
 
+@slow_if_emulated
 def test_ctrl_c_stops_a_run_within_a_second_with_nothing_held(named: str, tmp_path: Path) -> None:
     with Endpoint(turns([wire.computer_call(LONG_DRAG)])) as endpoint:
         command, environment = run_command(named, endpoint)

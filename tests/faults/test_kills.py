@@ -17,6 +17,8 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Unavailable
 from deskbox.processes import Process
 
+pytestmark = pytest.mark.slow("qemu")
+
 NAME = "victim"
 LAUNCH = f"from deskbox import Desktop; Desktop.launch({NAME!r}, url='about:blank', detach=True)"
 FORK = f"from deskbox import Desktop; Desktop.fork('seed', {NAME!r}, detach=True)"

@@ -21,6 +21,8 @@ from deskbox.errors import DeskboxError, InvalidInput, Refused
 from deskbox.processes import Process
 from deskbox_guest.protocol import Held
 
+pytestmark = pytest.mark.slow("qemu")
+
 
 @pytest.fixture
 def own(launch: Callable[..., Desktop]) -> Desktop:
