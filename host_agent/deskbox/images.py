@@ -30,12 +30,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import IO
-
-import docker
-from docker.errors import ImageNotFound
+from typing import IO, TYPE_CHECKING
 
 from deskbox.errors import DeskboxError, InvalidInput, Refused
+
+if TYPE_CHECKING:  # half of the guests need no Docker engine, and its client takes a while to import
+    import docker
 
 Progress = Callable[[str], None]
 """Told one line of text at each step of a build."""
@@ -88,9 +88,11 @@ def ensure_docker_image(
     DeskboxError if the build failed.
     """
     wanted = _checked(packages)
+    if not fresh and (there := _find(client, wanted)):
+        return there  # without waiting for who builds another one
     with locked(progress):
         recipe = recipe_hash()
-        base = f"{BASE_REPOSITORY}:{recipe[:12]}"
+        base = _base_tag()
         if fresh or not _exists(client, base):
             stock = os.environ.get("DESKBOX_BASE_IMAGE")
             if stock:
@@ -99,8 +101,7 @@ def ensure_docker_image(
                 _import(client, _rootfs(progress, recipe, fresh), base, recipe, progress)
         if wanted:
             base = _with_packages(client, base, wanted, recipe, progress)
-        guest = guest_hash(str(client.images.get(base).id))
-        tag = f"{GUEST_REPOSITORY}:{guest[:12]}"
+        tag = _guest_tag(client, base)
         if not _exists(client, tag):
             progress("adding the agent to the image")
             context = {PurePosixPath("Dockerfile"): _recipe_files()["guest.Dockerfile"].read_bytes()}
@@ -123,8 +124,11 @@ def build_rootfs(
     or else this computer's. Raises like `ensure_docker_image`.
     """
     wanted = _checked(packages)
+    recipe = recipe_hash(wanted, arch)
+    if not fresh and (there := _rootfs_path(recipe)).exists():
+        return there
     with locked(progress):
-        return _rootfs(progress, recipe_hash(wanted, arch), fresh, wanted, arch)
+        return _rootfs(progress, recipe, fresh, wanted, arch)
 
 
 def build_docker(
@@ -433,7 +437,34 @@ def _apt_options() -> list[str]:
 
 
 # --- docker ----------------------------------------------------------------------------------------------
+def _find(client: docker.DockerClient, packages: Sequence[str]) -> str | None:
+    """The tag of the guest's image, if it is there."""
+    base = _base_tag()
+    if packages and _exists(client, base):
+        base = _more_tag(client, base, packages)
+    if not _exists(client, base):
+        return None
+    tag = _guest_tag(client, base)
+    return tag if _exists(client, tag) else None
+
+
+def _base_tag() -> str:
+    return f"{BASE_REPOSITORY}:{recipe_hash()[:12]}"
+
+
+def _more_tag(client: docker.DockerClient, base: str, packages: Sequence[str]) -> str:
+    digest = hashlib.sha256(f"{client.images.get(base).id} {' '.join(packages)}\n".encode())
+    _add(digest, "packages.Dockerfile", _recipe_files()["packages.Dockerfile"].read_bytes())
+    return f"{MORE_REPOSITORY}:{digest.hexdigest()[:12]}"
+
+
+def _guest_tag(client: docker.DockerClient, base: str) -> str:
+    return f"{GUEST_REPOSITORY}:{guest_hash(str(client.images.get(base).id))[:12]}"
+
+
 def _exists(client: docker.DockerClient, tag: str) -> bool:
+    from docker.errors import ImageNotFound
+
     try:
         client.images.get(tag)
     except ImageNotFound:
@@ -454,14 +485,11 @@ def _with_packages(
     client: docker.DockerClient, base: str, packages: Sequence[str], recipe: str, progress: Progress
 ) -> str:
     """The tag of `base` with more Debian packages, built if it is missing."""
-    dockerfile = _recipe_files()["packages.Dockerfile"].read_bytes()
-    digest = hashlib.sha256(f"{client.images.get(base).id} {' '.join(packages)}\n".encode())
-    _add(digest, "packages.Dockerfile", dockerfile)
-    tag = f"{MORE_REPOSITORY}:{digest.hexdigest()[:12]}"
+    tag = _more_tag(client, base, packages)
     if not _exists(client, tag):
         progress(f"adding {', '.join(packages)} to the image")
         context = {
-            PurePosixPath("Dockerfile"): dockerfile,
+            PurePosixPath("Dockerfile"): _recipe_files()["packages.Dockerfile"].read_bytes(),
             PurePosixPath("sources.list"): "".join(f"{line}\n" for line in debian_sources(progress)).encode(),
             PurePosixPath("build.conf"): "".join(f"{line};\n" for line in _apt_options()).encode(),
         }

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from deskbox import backends, control, registry, snapshots
 from deskbox.backends import connections
@@ -27,7 +27,6 @@ from deskbox.errors import DeskboxError, Paused, Refused, Unavailable
 from deskbox.rpc.async_channel import AsyncChannel, AsyncStream
 from deskbox.rpc.channel import shut
 from deskbox.rpc.outcome import Disconnected
-from deskbox.viewer import Viewer, locate_novnc
 from deskbox_guest import protocol
 
 # A guest on a loaded machine; a warm start takes a tenth of it.
@@ -36,6 +35,9 @@ START_TIMEOUT = 120.0
 STREAM_TIMEOUT = 10.0
 _PAUSED = "desktop {name!r} is paused: `deskbox resume {name}` lets it go on"
 
+
+if TYPE_CHECKING:
+    from deskbox.viewer import Viewer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -356,6 +358,8 @@ class Keeper:
     # --- the viewer --------------------------------------------------------------------------------------
     async def _view_url(self) -> str:
         if self._viewer is None:
+            from deskbox.viewer import Viewer, locate_novnc  # most desktops are watched by nobody
+
             viewer = Viewer(open_stream=self._open_view, novnc=locate_novnc(), title=self._record.name)
             await viewer.start()
             self._viewer = viewer

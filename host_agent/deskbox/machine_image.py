@@ -60,8 +60,10 @@ def ensure_machine_image(
     the image, DeskboxError if the build failed.
     """
     chosen = architecture(arch or platform.machine())
-    with images.locked(progress):
-        kernel = _kernel(progress, chosen, fresh)
+    kernel = _kernel_path(chosen)
+    if fresh or not kernel.exists():
+        with images.locked(progress):
+            kernel = _kernel(progress, chosen, fresh)
     rootfs = images.rootfs_path(packages, chosen)
     root, agent = _root_path(rootfs), _agent_path()
     # Once the disks are made the archive is not needed, unless it was built anew for another backend.

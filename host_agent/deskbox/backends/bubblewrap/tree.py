@@ -25,16 +25,19 @@ from deskbox.errors import DeskboxError
 def image(packages: Sequence[str], progress: Progress) -> str:
     """The name of an image, which is made if it is missing: its two directories, `root-…/site-…`."""
     archive = images.build_rootfs(progress, packages=packages)
+    found = archive.stat()
+    root = trees() / f"root-{_hash(archive.name, str(found.st_size), str(found.st_mtime_ns))}"
+    site = trees() / f"site-{_hash(images.guest_hash(root.name))}"
+    name = f"{root.name}/{site.name}"
+    if root.exists() and site.exists():
+        return name
     with images.locked(progress):
         trees().mkdir(exist_ok=True)
-        found = archive.stat()
-        root = trees() / f"root-{_hash(archive.name, str(found.st_size), str(found.st_mtime_ns))}"
         _make(root, progress, "unpacking the root", lambda into: _unpack(archive, into))
-        site = trees() / f"site-{_hash(images.guest_hash(root.name))}"
         _make(
             site, progress, "adding the agent to the image", lambda into: _write_site(archive, into, progress)
         )
-        return f"{root.name}/{site.name}"
+    return name
 
 
 def places(name: str) -> tuple[Path, Path]:
