@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STREAM_TIMEOUT = 10.0
+STREAM_TIMEOUT = 30.0  # an agent that was killed takes seconds to start again in an emulated machine
 FREEZE_TIMEOUT = 60.0  # a busy engine takes its time
 SAVE_TIMEOUT = 600.0
 # A command's time is the guest's to keep; this much more without its end means that the guest is gone.

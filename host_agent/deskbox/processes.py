@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+# The users that systemd keeps for services without an account: https://systemd.io/UIDS-GIDS/
+NOBODIES = range(61184, 65520)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,16 @@ class Process:
             deadline = time.monotonic() + patience
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.05)  # it may not be our child: then there is no event to wait for
+
+
+def unused_user() -> int:
+    """The number of a user without an account who has no process now. For root, to start one as that."""
+    used = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                used.add(entry.stat().st_uid)
+    return random.choice([user for user in NOBODIES if user not in used])
 
 
 def running(marker: bytes) -> Iterator[Process]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,13 @@ def test_the_browser_has_random_numbers_of_its_own(pair: tuple[Desktop, Desktop]
         desktop.open_url("file:///tmp/random.html")
         until(partial(title, desktop))
     assert title(pair[0]) != title(pair[1])
+
+
+def test_none_may_touch_another_ones_process(pair: tuple[Desktop, Desktop]) -> None:
+    users = {Path(f"/proc/{Process.parse(guest_id(desktop)).pid}").stat().st_uid for desktop in pair}
+    if os.getuid() == 0:  # else all are ours
+        assert len(users) == 2
+        assert 0 not in users
 
 
 def test_the_clock_is_right(pair: tuple[Desktop, Desktop]) -> None:

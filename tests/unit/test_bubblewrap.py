@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from deskbox import processes
 from deskbox.backends import bubblewrap, seccomp
 from deskbox.backends.bubblewrap import sandbox, tree
 from deskbox.backends.cgroups import Cgroup
@@ -189,6 +190,6 @@ def test_pruning_spares_what_is_current_or_in_use(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root runs guests as others")
 def test_users_without_an_account(tmp_path: Path) -> None:
-    user = bubblewrap._unused_user()
-    assert user in bubblewrap.NOBODIES
+    user = processes.unused_user()
+    assert user in processes.NOBODIES
     assert shutil.which("setpriv")

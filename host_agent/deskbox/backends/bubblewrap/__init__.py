@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import resource
 import select
 import shutil
@@ -27,12 +26,8 @@ from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress
 from deskbox.backends.bubblewrap import sandbox, tree
 from deskbox.backends.cgroups import Cgroup
 from deskbox.errors import Refused, Unavailable
-from deskbox.processes import Process
+from deskbox.processes import Process, unused_user
 from deskbox_guest import limits
-
-# Users without an account, which systemd also gives to services for as long as they run. Each guest that root
-# starts is another one of them, so that no guest may touch another's processes.
-NOBODIES = range(61184, 65520)
 
 _START_S = 20.0
 _END_S = 10.0
@@ -204,7 +199,7 @@ class _Launch:
             command += ["--setenv", name, value, "--unsetenv", name] if value else []
         command += ["--", *program]
         if self._staged:
-            command = sandbox.staging(self._staged, _unused_user(), command)
+            command = sandbox.staging(self._staged, unused_user(), command)
         try:
             child = subprocess.Popen(
                 sandbox.entering(enter, command),
@@ -305,15 +300,6 @@ def _limits() -> dict[str, bool]:
 def _open_files() -> int:
     """How many files a process of a guest may have open: no more than one of ours may."""
     return min(limits.OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def _unused_user() -> int:
-    used = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                used.add(entry.stat().st_uid)
-    return random.choice([user for user in NOBODIES if user not in used])
 
 
 def _guest_id(process: Process, key: str) -> str:

@@ -110,7 +110,7 @@ def write(running: Process, origin: Origin, into: Path) -> Record:
         state_bytes = os.fstat(state.fileno()).st_size
         if os.geteuid() == 0:
             # QEMU opens it for writing, though it never does that.
-            os.fchown(ram.fileno(), 0, process.UID)
+            os.fchown(ram.fileno(), 0, process.GROUP)
             os.fchmod(ram.fileno(), 0o660)
         changed = os.fstat(ram.fileno()).st_ctime_ns
     record = Record(

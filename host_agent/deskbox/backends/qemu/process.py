@@ -3,8 +3,9 @@
 Its directory belongs to one machine. QEMU's sockets are there, and it is QEMU's working directory: so whoever
 knows the process finds them as /proc/PID/cwd, under a path that is always short.
 
-Started by root, QEMU runs as a user that exists for nothing else. All files that it reads are opened here and
-passed on by their numbers, because the directories above them may be closed to that user.
+Started by root, each QEMU runs as another user without an account, so that none may touch another. All
+files that it reads are opened here and passed on by their numbers, because the directories above them may
+be closed to that user.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from deskbox.processes import Process
 from deskbox.rpc.channel import Channel
 from deskbox_guest import protocol
 
-# Of the range that systemd uses for users without an account: https://systemd.io/UIDS-GIDS/
-UID = 61184
+# The group of every QEMU that root starts: it may read the memory that machines are copies of.
+GROUP = processes.NOBODIES[0]
 LOG = "qemu.log"  # what QEMU itself says, in the machine's directory
 # Bytes that QEMU may write to one file: its log, and the state of its devices (some 100 KB).
 _FILE_LIMIT = 16 * 1024 * 1024
@@ -66,9 +67,9 @@ def launch(machine: Machine, *, tied: bool = False) -> Process:
                 ram=ram,
             )
         )
-        as_user = os.geteuid() == 0
-        if as_user:
-            os.chown(directory, UID, UID)
+        user = processes.unused_user() if os.geteuid() == 0 else None
+        if user is not None:
+            os.chown(directory, user, GROUP)
         with open(directory / LOG, "wb") as log:
             started = subprocess.Popen(
                 [*_limited(tied), *words],
@@ -80,9 +81,9 @@ def launch(machine: Machine, *, tied: bool = False) -> Process:
                 pass_fds=numbers,
                 start_new_session=True,
                 restore_signals=False,  # SIGXFSZ stays ignored: see `_limited`
-                user=UID if as_user else None,
-                group=UID if as_user else None,
-                extra_groups=[] if as_user else None,
+                user=user,
+                group=GROUP if user is not None else None,
+                extra_groups=[] if user is not None else None,
                 umask=0o077,
             )
     finally:

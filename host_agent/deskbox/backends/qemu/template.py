@@ -138,7 +138,8 @@ def _make(machine: Machine, wanted: ImageSpec, directory: Path, progress: Progre
     with ram.open("wb") as file:
         file.truncate(machine.ram.mib << 20)
         if os.geteuid() == 0:
-            os.fchown(file.fileno(), process.UID, process.UID)
+            os.fchown(file.fileno(), 0, process.GROUP)
+            os.fchmod(file.fileno(), 0o660)
     ram_of_its_own = Ram(machine.ram.mib, ram)
     machine = replace(machine, directory=place, name=directory.name, ram=ram_of_its_own)
     running = process.launch(machine, tied=True)
