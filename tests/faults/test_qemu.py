@@ -186,6 +186,13 @@ def test_a_keeper_killed_with_streams_in_use(own: Desktop, state_dir: Path) -> N
     registry.stop("orphan")
 
 
+def test_calls_of_the_keepers_own_right_after_each_other(own: Desktop) -> None:
+    for _ in range(10):
+        channel = process.own_channel(Process.parse(guest_id(own)), timeout=60)
+        assert channel.call(protocol.FACTS, timeout=30)
+        channel.close()
+
+
 # --- the machine -----------------------------------------------------------------------------------------
 def test_a_machine_that_is_switched_off_inside_ends_its_desktop(own: Desktop) -> None:
     control = process.control(Process.parse(guest_id(own)))

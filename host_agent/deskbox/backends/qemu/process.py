@@ -37,6 +37,8 @@ LOG = "qemu.log"  # what QEMU itself says, in the machine's directory
 # Bytes that QEMU may write to one file: its log, and the state of its devices (some 100 KB).
 _FILE_LIMIT = 16 * 1024 * 1024
 _STARTS_WITHIN = 20.0  # seconds; it takes 0.1 s
+# Seconds that an agent which listens may say nothing; twice as long after each time. See `ports`.
+_PATIENCE = 1.0
 
 
 def launch(machine: Machine, *, tied: bool = False) -> Process:
@@ -141,20 +143,40 @@ def own_channel(process: Process, timeout: float) -> Channel:
     Raises Unavailable if the agent does not listen there within `timeout` seconds.
     """
     path = command.port_sockets(directory_of(process))[-1]
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    deadline = time.monotonic() + timeout
+    patience = _PATIENCE
+    while True:
+        stream = _listened_to(path, min(patience, deadline - time.monotonic()))
+        if stream is not None:
+            return Channel(stream)
+        if time.monotonic() > deadline or not process.alive():
+            raise Unavailable(f"the guest's agent did not listen within {timeout:g} s")
+        # It did not notice that the last connection had ended, so close was this one behind it. Now it can.
+        time.sleep(patience / 4)
+        patience *= 2
+
+
+def _listened_to(path: Path, patience: float) -> socket.socket | None:
+    """A connection on which the agent has said that it listens; None if it has not."""
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.settimeout(timeout)
-        sock.connect(str(path))
+        deadline = time.monotonic() + patience
         heard = b""
+        stream.settimeout(max(0.001, patience))
+        stream.connect(str(path))
         while heard != protocol.LISTENING:
-            data = sock.recv(4096)
+            stream.settimeout(max(0.001, deadline - time.monotonic()))
+            data = stream.recv(4096)
             if not data:
-                raise ConnectionError("it hung up")
+                raise ConnectionError
             heard = (heard + data)[-len(protocol.LISTENING) :]
-        return Channel(sock)
-    except OSError as error:
-        sock.close()
-        raise Unavailable(f"the guest's agent did not listen within {timeout:g} s ({error})") from error
+    except OSError:
+        stream.close()
+        return None
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 def machines() -> Iterator[tuple[Process, str]]:
