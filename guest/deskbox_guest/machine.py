@@ -216,6 +216,7 @@ class Machine:
         self._confine = confine
         self._wake = wake
         self._lines = ports.Lines()
+        self._answers = b""  # not written yet
         self._session = 0  # its process; 0: none was started
         self._output = -1  # the reading end of its standard output and error
         self._output_left = OUTPUT_LIMIT
@@ -225,7 +226,7 @@ class Machine:
         wakeup = _signals_to_pipe()
         # While no host is there, the port says so for as long as one asks. Edge-triggered, it says it once.
         control = select.epoll()
-        control.register(self._control, select.EPOLLIN | select.EPOLLET)
+        control.register(self._control, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
         while True:
             poll = select.poll()
             poll.register(wakeup, select.POLLIN)
@@ -243,6 +244,7 @@ class Machine:
                     return f"the session ended with status {ended}"
             if control.fileno() in ready:
                 control.poll(0)
+                self._write_answers()
                 if self._serve():
                     return "the host asked for the end"
 
@@ -254,8 +256,9 @@ class Machine:
             except BlockingIOError:
                 return False
             if not data:
-                # No host. A new one starts from the beginning of a line.
-                self._lines.reset()
+                # No host, as far as the kernel has heard: of the next one it may hear later than we read what
+                # that one says. So nothing is forgotten here; that a message begins with an end of line parts
+                # it from what another has left.
                 return False
             if any(self._answer_to(request) for request in self._lines.feed(data)):
                 return True
@@ -284,9 +287,20 @@ class Machine:
         return {}
 
     def _answer(self, message: dict[str, Any]) -> None:
-        # Nobody may be there any more, or not read: then the answer is lost, as it would be anyway.
-        with contextlib.suppress(OSError):
-            os.write(self._control, ports.encode(message))
+        self._answers += ports.encode(message)
+        if len(self._answers) > ports.MAX_LINE:
+            self._answers = b""  # whoever asks so much and reads nothing gets no answer
+        self._write_answers()
+
+    def _write_answers(self) -> None:
+        """What the port takes now: it is busy for a moment after each write, and while no host is there."""
+        try:
+            while self._answers:
+                self._answers = self._answers[os.write(self._control, self._answers) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody can be answered: no reason for process 1 to end
+            self._answers = b""
 
     def _start(self, environment: object) -> None:
         if self._session:

@@ -43,11 +43,6 @@ class Lines:
         self._buffer = b""
         self._skipping = False  # inside a line that is too long
 
-    def reset(self) -> None:
-        """The other side is gone: what it began will not be continued."""
-        self._buffer = b""
-        self._skipping = False
-
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         *whole, rest = (self._buffer + data).split(b"\n")
         if whole and self._skipping:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,15 +38,16 @@ class Host:
         self.sock = sock
         self.process = process
         self._lines = ports.Lines()
+        self._answers: list[dict[str, Any]] = []
 
     def ask(self, **request: Any) -> dict[str, Any]:
         self.sock.sendall(ports.encode({"id": "x1", **request}))
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        while True:
-            for message in self._lines.feed(self.sock.recv(65536)):
-                return message
+        while not self._answers:
+            self._answers += self._lines.feed(self.sock.recv(65536))
+        return self._answers.pop(0)
 
     def end(self) -> bytes:
         """What process 1 has said, once it has ended."""
@@ -123,6 +125,61 @@ def test_what_is_no_message_is_passed_over(start: Any) -> None:
     assert host.answer()["id"] == "next"
     host.sock.sendall(b"\xff\n[1]\n" + b"x" * (3 * ports.MAX_LINE) + b"\n\n")
     assert host.ask(do="status")["state"] == "waiting"
+
+
+def test_a_host_that_reads_late_gets_its_answers_and_one_that_never_does_harms_nobody(start: Any) -> None:
+    host = start("true")
+    for number in range(300):
+        host.sock.sendall(ports.encode({"id": str(number), "do": "status"}))
+    assert [host.answer()["id"] for _ in range(300)] == [str(number) for number in range(300)]
+    flood = threading.Thread(target=lambda: host.sock.sendall(ports.encode({"do": "status"}) * 50_000))
+    flood.start()
+    flood.join(20)
+    assert not flood.is_alive()  # all was read, though none of the answers was
+    host.sock.sendall(ports.encode({"id": "last", "do": "poweroff"}))
+    assert host.end() == b"the host asked for the end\n"
+
+
+def test_a_host_that_the_kernel_has_not_heard_of_yet_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its question can be read before the kernel knows that it is there: till then nothing can be written."""
+    question = ports.encode({"id": "1", "do": "status"})
+    reads = [question[:9], b"", question[9:], b""]
+    there, written = False, b""
+
+    def write(fd: int, data: bytes) -> int:
+        nonlocal written
+        if not there:
+            raise BlockingIOError
+        written += data
+        return len(data)
+
+    monkeypatch.setattr(os, "read", lambda fd, size: reads.pop(0))
+    monkeypatch.setattr(os, "write", write)
+    process_1 = machine.Machine(-1, [], lambda: None, lambda request: None)
+    assert not process_1._serve()
+    assert not process_1._serve()
+    assert written == b""
+    there = True
+    process_1._write_answers()
+    assert [message["id"] for message in ports.Lines().feed(written)] == ["1"]
+
+
+def test_answers_wait_while_the_port_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = [True, True, False]
+    written = b""
+
+    def write(fd: int, data: bytes) -> int:
+        nonlocal written
+        if busy.pop(0):
+            raise BlockingIOError
+        written += data
+        return len(data)
+
+    monkeypatch.setattr(os, "write", write)
+    process_1 = machine.Machine(-1, [], lambda: None, lambda request: None)
+    for number in range(3):
+        process_1._answer_to({"id": str(number), "do": "status"})
+    assert [message["id"] for message in ports.Lines().feed(written)] == ["0", "1", "2"]
 
 
 def test_a_session_that_can_not_start_says_so(start: Any) -> None:
@@ -219,9 +276,3 @@ class TestLines:
             assert lines.feed(b"x" * ports.MAX_LINE) == []
         assert len(lines._buffer) <= ports.MAX_LINE
         assert lines.feed(b'"}\n' + ports.encode({"id": "a"})) == [{"id": "a"}]
-
-    def test_a_reset_forgets_half_a_line(self) -> None:
-        lines = ports.Lines()
-        lines.feed(b'{"id":')
-        lines.reset()
-        assert lines.feed(b'{"id":"new"}\n') == [{"id": "new"}]
