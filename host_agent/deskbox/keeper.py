@@ -137,6 +137,8 @@ class Keeper:
             ready.cancel()
             raise Unavailable(f"the guest did not start: {await ended}")
         timings = await ready
+        if record.snapshot and not adopt:  # whoever drove the original may have pressed keys at that moment
+            await self._release_inputs()
         if not adopt:
             record.timings_ms = timings
             # The home directory that it was started with is in place.
@@ -177,7 +179,7 @@ class Keeper:
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._home.remove()
 
-    # --- streams to the guest ------------------------------------------------------------------------------
+    # --- streams to the guest ----------------------------------------------------------------------------
     async def _stream(self, timeout: float) -> socket.socket:
         if self._connections is None:
             raise Unavailable(f"desktop {self._record.name!r} is still starting: try again in a moment")
