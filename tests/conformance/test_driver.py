@@ -23,7 +23,7 @@ from deskbox.driver import DesktopComputerDriver
 from deskbox.errors import Cancelled, InvalidInput
 from deskbox.geometry import Region, Size
 
-pytestmark = pytest.mark.engines("xtest", "xdotool")
+pytestmark = [pytest.mark.engines("xtest", "xdotool"), pytest.mark.slow("qemu")]
 
 # Image size and crop; the pad of the page lies in all of them.
 VIEWS: list[tuple[Size | None, Region | None]] = [
