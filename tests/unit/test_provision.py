@@ -64,6 +64,20 @@ def test_packages(
     assert chosen == packages
 
 
+def test_packages_of_other_backends() -> None:
+    def lacking(backend: str, programs: list[str], root: bool = True) -> list[str]:
+        return choose_packages(
+            backend, engine="absent", root=root, apparmor=True, has=lambda program: program in programs
+        )
+
+    assert lacking("bwrap", []) == ["bubblewrap", "mmdebstrap"]
+    assert lacking("bwrap", ["bwrap", "mmdebstrap"], root=False) == ["uidmap"]
+    packages = lacking("qemu", [])
+    assert packages[0].startswith("qemu-system-")
+    assert {"squashfs-tools", "mmdebstrap"} <= set(packages)
+    assert "docker.io" not in packages
+
+
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
