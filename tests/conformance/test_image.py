@@ -75,12 +75,14 @@ def test_each_desktop_is_a_machine_of_its_own(desktop: Desktop) -> None:
     assert found == desktop.facts().boot_id
 
 
+@pytest.mark.slow("qemu")
 def test_more_packages_can_be_asked_for(launch: Callable[..., Desktop]) -> None:
     with launch(packages=["x11-apps"]) as desktop:
         assert desktop.exec(["which", "xwd"]).exit_code == 0
         assert desktop.exec(["ls", "/etc/apt/sources.list"]).exit_code != 0
 
 
+@pytest.mark.slow("qemu")
 @pytest.mark.parametrize(
     ("package", "error", "reason"),
     [
