@@ -120,6 +120,7 @@ def test_a_drag_is_motion_with_the_button_down(driver: DesktopComputerDriver, wi
     assert times[-1] - times[0] >= 300  # a jump would take none
 
 
+@pytest.mark.slow("qemu")  # the window manager of an emulated machine may be seconds behind
 def test_a_drag_moves_a_window(desktop: Desktop, driver: DesktopComputerDriver, witness: TkWitness) -> None:
     def place() -> tuple[int, int]:
         [found] = [window for window in desktop.windows() if window.app == "Tk"]
