@@ -126,6 +126,7 @@ def entry(root: tarfile.TarFile, info: tarfile.TarInfo) -> tuple[str, Entry]:
     return name, Entry(info.type, mode, (info.uid, info.gid), target, content, time)
 
 
+@pytest.mark.backends("docker")
 @pytest.mark.timeout(600)
 def test_both_ways_give_the_same_root(
     client: docker.DockerClient, tags: tuple[str, str], tmp_path: Path
