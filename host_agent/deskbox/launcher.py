@@ -58,20 +58,13 @@ def launch(
 
     Raises InvalidInput, Refused, Unavailable.
     """
-    if not (MIN_SIZE[0] <= size[0] <= MAX_SIZE[0] and MIN_SIZE[1] <= size[1] <= MAX_SIZE[1]):
-        raise InvalidInput(
-            f"size {size[0]}x{size[1]} is not possible: use {MIN_SIZE[0]}x{MIN_SIZE[1]} "
-            f"to {MAX_SIZE[0]}x{MAX_SIZE[1]} pixels"
-        )
-    if engine not in ENGINES:
-        raise InvalidInput(f"there is no engine {engine!r}: use {' or '.join(map(repr, ENGINES))}")
+    wanted = image_spec(size, packages, engine)
     home = Home(name if name is not None else f"desk-{secrets.token_hex(4)}")
     backend = backends.resolve(backend)
     lock = home.lock()
     if lock is None:
         raise Refused(f"desktop {home.name!r} runs already: attach to it, or stop it first")
     try:
-        wanted = backends.ImageSpec(tuple(packages), size, engine)
         # A machine that was saved goes on without what others start from.
         whole = snapshot is not None and snapshot.contents == "machine"
         image = "" if whole else backends.create(backend).prepare(wanted, progress)
@@ -97,6 +90,18 @@ def launch(
         return _start_keeper(home, lock, adopt=False, detach=detach, progress=progress)
     finally:
         home.unlock(lock)
+
+
+def image_spec(size: tuple[int, int], packages: Sequence[str], engine: EngineName) -> backends.ImageSpec:
+    """What a desktop of that kind starts from. Raises InvalidInput."""
+    if not (MIN_SIZE[0] <= size[0] <= MAX_SIZE[0] and MIN_SIZE[1] <= size[1] <= MAX_SIZE[1]):
+        raise InvalidInput(
+            f"size {size[0]}x{size[1]} is not possible: use {MIN_SIZE[0]}x{MIN_SIZE[1]} "
+            f"to {MAX_SIZE[0]}x{MAX_SIZE[1]} pixels"
+        )
+    if engine not in ENGINES:
+        raise InvalidInput(f"there is no engine {engine!r}: use {' or '.join(map(repr, ENGINES))}")
+    return backends.ImageSpec(tuple(packages), size, engine)
 
 
 def fork(name: str | None, snapshot: str, *, detach: bool, progress: backends.Progress) -> Keeping:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from deskbox.backends.connections import SOCKET, Connections, Dialled
+from deskbox.errors import Refused
 
 Progress = Callable[[str], None]
 # What a snapshot holds: the files of the home directory, or all that runs.
@@ -101,6 +102,13 @@ class Backend(ABC):
 
         On backends without such things there is nothing to do.
         """
+
+    def build_for(self, arch: str, progress: Progress) -> None:
+        """Make the image for computers of that architecture, in Debian's words. Raises Refused, DeskboxError."""
+        raise Refused(
+            f"an image for {arch} can only be made for the backend qemu: repeat with `--backend qemu`, or "
+            "without an architecture"
+        )
 
     @abstractmethod
     def prune(self, progress: Progress) -> None:

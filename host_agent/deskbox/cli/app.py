@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from deskbox import errors
-from deskbox.cli import act, bench, doctor, drill, lifecycle, look, output, run, snapshot, transfer
+from deskbox.cli import act, bench, doctor, drill, lifecycle, look, output, run, snapshot, template, transfer
 
 
 class DeskboxGroup(TyperGroup):
@@ -116,6 +116,7 @@ app.command(rich_help_panel=_LIVES)(snapshot.snaps)
 app.command("rm-snap", rich_help_panel=_LIVES)(snapshot.rm_snap)
 app.command(rich_help_panel=_LIVES)(lifecycle.down)
 app.command(rich_help_panel=_LIVES)(lifecycle.image)
+app.add_typer(template.app, name="template", rich_help_panel=_LIVES)
 app.command(rich_help_panel=_LOOK)(look.shot)
 app.command(rich_help_panel=_LOOK)(look.windows)
 app.command(rich_help_panel=_LOOK)(look.view)

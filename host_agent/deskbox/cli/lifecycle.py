@@ -33,6 +33,19 @@ EngineOption = Annotated[
         show_default="xtest",
     ),
 ]
+SizeOption = Annotated[
+    Size | None,
+    typer.Option(
+        parser=parse_size,
+        metavar="WxH",
+        show_default="1280x800",
+        help="The screen, in pixels, up to 3840x2160.",
+    ),
+]
+PackageOption = Annotated[
+    list[str] | None,
+    typer.Option("--package", metavar="NAME", help="A Debian package to add to the guest; repeatable."),
+]
 WhichArgument = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="The desktop.", show_default="default")
 ]
@@ -48,20 +61,9 @@ SetupOption = Annotated[
 def up(
     name: NameOption = "default",
     backend: BackendOption = None,
-    size: Annotated[
-        Size | None,
-        typer.Option(
-            parser=parse_size,
-            metavar="WxH",
-            show_default="1280x800",
-            help="The screen, in pixels, up to 3840x2160.",
-        ),
-    ] = None,
+    size: SizeOption = None,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The page that Firefox shows.")] = None,
-    packages: Annotated[
-        list[str] | None,
-        typer.Option("--package", metavar="NAME", help="A Debian package to add to the guest; repeatable."),
-    ] = None,
+    packages: PackageOption = None,
     engine: EngineOption = None,
     setup: SetupOption = False,
     as_json: JsonOption = False,
@@ -333,6 +335,10 @@ def logs(which: WhichArgument = None, name: WhichOption = None, as_json: JsonOpt
 
 def image(
     backend: BackendOption = None,
+    arch: Annotated[
+        Literal["amd64", "arm64"] | None,
+        typer.Option(help="For a computer with this processor; only on qemu.", show_default="this one's"),
+    ] = None,
     setup: SetupOption = False,
     prune: Annotated[
         bool, typer.Option("--prune", help="Also delete the images of earlier versions, 0.6 GB each.")
@@ -348,7 +354,10 @@ def image(
     with output.progress() as progress:
         chosen = provision.ensure_host(progress, install=setup, backend=backend)
         created = backends.create(chosen)
-        created.prepare(backends.ImageSpec(), progress)
+        if arch is None:
+            created.prepare(backends.ImageSpec(), progress)
+        else:
+            created.build_for(arch, progress)
         if prune:
             created.prune(progress)
     seconds = time.monotonic() - started

@@ -77,6 +77,9 @@ class QemuBackend(Backend):
     def discard(self, image: str) -> None:
         template.discard(Path(image))
 
+    def build_for(self, arch: str, progress: Progress) -> None:
+        machine_image.ensure_machine_image(progress, arch=command.architecture(arch))
+
     def prune(self, progress: Progress) -> None:
         machine_image.prune(progress)
         template.prune(progress)
