@@ -104,7 +104,7 @@ class Backend(ABC):
         """
 
     def build_for(self, arch: str, progress: Progress) -> None:
-        """Make the image for computers of that architecture, in Debian's words. Raises Refused, DeskboxError."""
+        """Make the image for computers of an architecture, in Debian's words. Refused, DeskboxError."""
         raise Refused(
             f"an image for {arch} can only be made for the backend qemu: repeat with `--backend qemu`, or "
             "without an architecture"
