@@ -137,8 +137,6 @@ class Keeper:
             ready.cancel()
             raise Unavailable(f"the guest did not start: {await ended}")
         timings = await ready
-        if record.snapshot and not adopt:  # whoever drove the original may have pressed keys at that moment
-            await self._release_inputs()
         if not adopt:
             record.timings_ms = timings
             # The home directory that it was started with is in place.
@@ -153,6 +151,10 @@ class Keeper:
             self._status.progress("waiting for the desktop to be painted")
             await channel.call(protocol.READY, {"timeout_s": START_TIMEOUT}, timeout=START_TIMEOUT + 5)
             painted = (time.monotonic() - began) * 1000
+            if self._record.snapshot:  # whoever drove the original may have pressed keys at that moment
+                held, _ = await channel.call(protocol.HELD, timeout=STREAM_TIMEOUT)
+                if held["keys"] or held["buttons"]:
+                    await channel.call(protocol.RELEASE, timeout=STREAM_TIMEOUT)
         finally:
             await channel.close()
         return {"agent": round(agent, 1), "painted": round(painted, 1)}
