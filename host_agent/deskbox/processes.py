@@ -52,7 +52,9 @@ class Process:
         except ProcessLookupError:
             return True
         try:
-            if not self.alive():  # that was another process of the same number
+            # Of a process with threads the first may be a zombie while others still close their files: the
+            # descriptor knows when all have ended.
+            if _state_and_ticks(self.pid)[1] != self.started:  # another process of the same number
                 return True
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
@@ -114,8 +116,14 @@ def members(namespace: int) -> Iterator[int]:
 
 def _start_ticks(pid: int) -> int:
     """When a process started; 0 if it has ended."""
+    state, ticks = _state_and_ticks(pid)
+    return 0 if state in "ZX" else ticks
+
+
+def _state_and_ticks(pid: int) -> tuple[str, int]:
+    """Of proc_pid_stat(5): the letter of its state, and when it started; X and 0 if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return 0
-    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
+        return "X", 0
+    return fields[0], int(fields[19])
