@@ -106,7 +106,11 @@ def _limited(tied: bool) -> list[str]:
     """What starts a program within limits of its own; both are of util-linux, and become that program."""
     # Whatever takes over QEMU must not fill the host's disk. A write beyond the limit fails, and no more.
     words = ["prlimit", f"--fsize={_FILE_LIMIT}", "--"]
-    return [*words, "setpriv", "--pdeathsig", "KILL", "--"] if tied else words
+    if not tied:
+        return words
+    # We may have been killed before the signal was asked for: then the parent is another one by now.
+    ours = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+    return [*words, "setpriv", "--pdeathsig", "KILL", "--", *ours]
 
 
 def _wait_for_monitor(process: subprocess.Popen[bytes], directory: Path) -> None:
