@@ -102,7 +102,7 @@ def test_snippet(snippet: Snippet, environment: dict[str, str], directories: dic
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
     )
     assert done.returncode == 0, f"{snippet.code}\n--- printed:\n{done.stdout}\n--- and:\n{done.stderr}"
 
