@@ -192,7 +192,7 @@ def _module_name(path: PurePosixPath) -> str:
 
 def _initramfs(busybox: bytes, modules: list[tuple[str, bytes]]) -> bytes:
     folder, program, plain = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
-    files = dict.fromkeys(("bin", "dev", "proc", "sys", "root", "modules"), (folder, b""))
+    files = dict.fromkeys(("bin", "dev", "proc", "sys", "system", "modules"), (folder, b""))
     files["init"] = (program, recipe()["init"])
     files["bin/busybox"] = (program, busybox)
     files["bin/sh"] = (stat.S_IFLNK | 0o777, b"busybox")

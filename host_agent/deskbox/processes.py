@@ -8,7 +8,7 @@ import random
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,13 @@ class Process:
                 time.sleep(0.05)  # it may not be our child: then there is no event to wait for
 
 
+def tied_to_us(command: Sequence[str]) -> list[str]:
+    """`command` so that it is killed when the thread of ours that starts it ends, and we with it."""
+    # We may be killed before the signal is asked for: then the parent is another process by now.
+    guard = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+    return ["setpriv", "--pdeathsig", "KILL", "--", *guard, *command]
+
+
 def unused_user() -> int:
     """The number of a user without an account who has no process now. For root, to start one as that."""
     used = set()
@@ -103,6 +110,18 @@ def all_running() -> Iterator[tuple[Process, list[bytes]]]:
 def namespace(pid: int) -> int:
     """What tells a process's PID namespace from others. Raises OSError if it has ended or is not ours."""
     return os.stat(f"/proc/{pid}/ns/pid").st_ino
+
+
+def numbers(pid: int) -> list[int]:
+    """What a process is called in each PID namespace that it is in, from ours inwards; [] if it has ended.
+
+    So what runs in a guest can be told from what runs on the host, whatever its arguments say.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return [int(word) for word in line.split()[1:]]
+    return []
 
 
 def members(namespace: int) -> Iterator[int]:

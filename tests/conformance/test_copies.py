@@ -52,6 +52,7 @@ def test_they_come_from_one_machine(pair: tuple[Desktop, Desktop]) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        ["hostname"],
         ["cat", "/etc/machine-id"],
         ["cat", "/proc/sys/kernel/random/boot_id"],
         ["head", "-c", "32", "/dev/urandom"],

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import docker
 import pytest
 from tests.support.guests import backend
 
-from deskbox import registry
+from deskbox import backends, processes, registry
 from deskbox.backends.base import GuestSpec, ImageSpec
 from deskbox.backends.docker import DockerBackend, Limits, hardening
 from deskbox.desktop import Desktop
@@ -199,6 +200,25 @@ def test_another_user_is_refused_by_the_keeper(shared_desktop: Desktop, tmp_path
     finally:
         for path, mode in [*modes, (home.control_socket, 0o600)]:
             path.chmod(stat.S_IMODE(mode))
+
+
+@pytest.mark.backends("docker", "bwrap")
+def test_no_process_of_a_guest_is_taken_for_a_guest(shared_desktop: Desktop) -> None:
+    """Whatever its arguments say: the host would end it, and clear away what it names, for another one."""
+    owner = registry.state_id()
+    before = sorted((runner.name, guest) for runner, guest, _ in backends.guests(owner))
+    arguments = f"-name deskbox:{owner}:other DESKBOX_GUEST {owner}.other DESKBOX_IMAGE root-1/site-1"
+    pretend = f"python3 -c 'import time; time.sleep(60)' {arguments}"
+    nested = f"unshare --user --map-root-user --pid --fork --kill-child {pretend}"
+    shared_desktop.exec(["sh", "-c", f"setsid {pretend} >/dev/null 2>&1 & setsid {nested} >/dev/null 2>&1 &"])
+    try:
+        deadline = time.monotonic() + 20
+        while len(list(processes.running(f"deskbox:{owner}:other".encode()))) < 3:  # unshare(1) is the third
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert sorted((runner.name, guest) for runner, guest, _ in backends.guests(owner)) == before
+    finally:
+        shared_desktop.exec(["pkill", "-KILL", "-f", "time.sleep"])
 
 
 FLOOD = r"""

@@ -140,9 +140,9 @@ class Backend(ABC):
     def save(self, guest_id: str, into: Path, progress: Progress) -> None:
         """Write all that runs to files in the directory `into`, for `GuestSpec.snapshot`; the guest goes on.
 
-        Only of a backend that saves machines. Nothing is held in the guest. Raises OSError, Unavailable.
+        Nothing is held in the guest. Raises OSError, Unavailable, and Refused if this backend `saves` none.
         """
-        raise NotImplementedError
+        raise Refused(f"on {self.name} a desktop's home directory can be saved, and not what runs in it")
 
     def console(self, guest_id: str, directory: Path) -> str:
         """The last of what the guest has said on its console, if it has one."""

@@ -61,7 +61,7 @@ class Cgroup:
         while frozen and "frozen 1" not in file.with_name("cgroup.events").read_text():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name} did not freeze within {_FREEZE_S:g} s")
-            time.sleep(0.002)
+            time.sleep(0.002)  # it takes about one
 
     def remove(self) -> None:
         """Remove the group, whose processes have ended or are about to. Idempotent."""

@@ -26,7 +26,7 @@ from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress
 from deskbox.backends.bubblewrap import sandbox, tree
 from deskbox.backends.cgroups import Cgroup
 from deskbox.errors import Refused, Unavailable
-from deskbox.processes import Process, unused_user
+from deskbox.processes import Process, tied_to_us, unused_user
 from deskbox_guest import limits
 
 _START_S = 20.0
@@ -197,7 +197,8 @@ class _Launch:
         command = ["bwrap", "--args", str(arguments)]
         for name, value in zip((_MARKER, _IMAGE), marker, strict=True):
             command += ["--setenv", name, value, "--unsetenv", name] if value else []
-        command += ["--", *program]
+        # bubblewrap ties itself to us as well, but later, and does not look whether we are still there.
+        command = tied_to_us([*command, "--", *program])
         if self._staged:
             command = sandbox.staging(self._staged, unused_user(), command)
         try:
@@ -314,17 +315,10 @@ def _parse(guest_id: str) -> tuple[Process, str]:
 def _sandboxes() -> Iterator[Process]:
     """The first process of every guest that runs, whoever started it."""
     for process in processes.running(_MARKER.encode()):
-        # bubblewrap's own process has the same arguments; a guest's first has the number 1 in its namespace.
-        if _namespace_pids(process.pid)[-1:] == ["1"]:
+        # bubblewrap's own process has the same arguments; a guest's first is number 1, one namespace further
+        # in. What a guest itself starts, with whatever arguments, is another number there, or deeper still.
+        if processes.numbers(process.pid)[1:] == [1]:
             yield process
-
-
-def _namespace_pids(pid: int) -> list[str]:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("NSpid:"):
-                return line.split()[1:]
-    return []
 
 
 def _setting(process: Process, name: str) -> str:

@@ -26,6 +26,7 @@ from deskbox.errors import DeskboxError, Unavailable
 from deskbox.processes import Process
 
 _TRIAL_S = 20.0
+_OFF_S = 2.0  # seconds for a machine to switch itself off; it takes a tenth of one
 _REINSTALL = "Install its Debian package again: qemu-system-x86 or qemu-system-arm."
 _CONSOLE = "console.log"
 _CONSOLE_KEPT = 256 * 1024  # characters
@@ -147,7 +148,9 @@ class QemuBackend(Backend):
         return text
 
     def stop(self, guest_id: str) -> None:
-        process.end(Process.parse(guest_id))
+        running = Process.parse(guest_id)
+        process.power_off(running, _OFF_S)
+        process.end(running)
 
     def guests(self, owner: str) -> dict[str, str]:
         prefix = command.marker(owner)

@@ -216,13 +216,14 @@ def wake(running: Process, *, url: str) -> None:
     Its first page is `url`, or the one that it shows already if that is "". Raises DeskboxError.
     """
     control = process.control(running)
+    machine_id = secrets.token_hex(16)
     try:
         question = control.send(
             "wake",
             time_ns=time.time_ns(),
             seed=secrets.token_hex(64),
-            hostname=HOSTNAME,
-            machine_id=secrets.token_hex(16),
+            hostname=f"{HOSTNAME}-{machine_id[:8]}",
+            machine_id=machine_id,
         )
         with process.commands(running) as qmp:
             qmp.execute("cont")

@@ -74,7 +74,7 @@ def launch(machine: Machine, *, tied: bool = False) -> Process:
             os.chown(directory, user, GROUP)
         with open(directory / LOG, "wb") as log:
             started = subprocess.Popen(
-                [*_limited(tied), *words],
+                _limited(tied, words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -102,15 +102,11 @@ def launch(machine: Machine, *, tied: bool = False) -> Process:
     return process
 
 
-def _limited(tied: bool) -> list[str]:
-    """What starts a program within limits of its own; both are of util-linux, and become that program."""
+def _limited(tied: bool, words: list[str]) -> list[str]:
+    """What starts a program within limits of its own: prlimit(1) becomes that program."""
     # Whatever takes over QEMU must not fill the host's disk. A write beyond the limit fails, and no more.
-    words = ["prlimit", f"--fsize={_FILE_LIMIT}", "--"]
-    if not tied:
-        return words
-    # We may have been killed before the signal was asked for: then the parent is another one by now.
-    ours = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
-    return [*words, "setpriv", "--pdeathsig", "KILL", "--", *ours]
+    limited = ["prlimit", f"--fsize={_FILE_LIMIT}", "--", *words]
+    return processes.tied_to_us(limited) if tied else limited
 
 
 def _wait_for_monitor(process: subprocess.Popen[bytes], directory: Path) -> None:
@@ -187,15 +183,31 @@ def machines() -> Iterator[tuple[Process, str]]:
     """All machines that this user may see, each with the marker in its command line."""
     for running, arguments in processes.all_running():
         for option, value in itertools.pairwise(arguments):
-            if option == b"-name" and value.startswith(command.MARKER.encode()):
+            named = option == b"-name" and value.startswith(command.MARKER.encode())
+            # What runs in a container may have such arguments, too.
+            if named and len(processes.numbers(running.pid)) == 1:
                 yield running, value.decode(errors="replace")
 
 
-def end(process: Process) -> None:
-    """End the machine and remove its files. Idempotent.
+def power_off(process: Process, within: float) -> None:
+    """Have the machine switch itself off, and wait for that; without effect if it is paused or too busy."""
+    deadline = time.monotonic() + within
+    with contextlib.suppress(DeskboxError):
+        with commands(process) as qmp:
+            if qmp.execute("query-status")["status"] != "running":
+                return
+        asking = control(process)
+        try:
+            asking.ask("poweroff", timeout=within)
+        finally:
+            asking.close()
+        with commands(process) as qmp:
+            while qmp.execute("query-status")["status"] == "running" and time.monotonic() < deadline:
+                time.sleep(0.01)  # its event goes to who waits for the machine's end
 
-    It is not asked to switch itself off: nothing of it lasts that could be left half written.
-    """
+
+def end(process: Process) -> None:
+    """Kill the machine and remove its files. Idempotent."""
     try:
         directory = Path(os.readlink(directory_of(process))) if process.alive() else None
     except OSError:
