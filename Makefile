@@ -2,7 +2,7 @@
 DESKBOX := .venv/bin/deskbox
 # What the tests need of Debian besides what desktops need: a browser, a screen of their own, and `ss`.
 TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2 cpio \
-    bubblewrap qemu-system-x86 squashfs-tools zstd
+    bubblewrap qemu-system-x86 squashfs-tools zstd dbus-daemon
 # The tests that every backend must pass.
 SHARED_TESTS := tests/conformance tests/faults tests/security tests/e2e/test_drill.py
 

@@ -1,27 +1,25 @@
 """Firefox's own way to be handed a URL: a call on the message bus, without starting a program for it.
 
 A second Firefox would do the same, and takes a tenth of a second to start; in an emulated machine several.
-What is sent is its command line, in the form of Firefox's toolkit/components/remote/RemoteUtils.cpp. The
-bus is spoken as in the D-Bus specification, as far as one call with an array of bytes needs it.
+What is sent is its command line, in the form of Firefox's toolkit/components/remote/RemoteUtils.cpp.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import socket
 import struct
 import time
-from pathlib import Path
+from typing import Any
+
+from jeepney import DBusAddress, DBusErrorResponse, Message, new_method_call
+from jeepney.bus_messages import message_bus
+from jeepney.io.blocking import open_dbus_connection
+from jeepney.wrappers import unwrap_msg
 
 from deskbox_guest.protocol import Fault
 
-_BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
-_CALL, _RETURN, _ERROR = 1, 2, 3
-# Header fields: path, interface, member, destination, signature.
-_PATH, _INTERFACE, _MEMBER, _REPLY_SERIAL, _DESTINATION, _SIGNATURE = 1, 2, 3, 5, 6, 8
-_FIXED = struct.Struct("<BBBBIII")  # endianness, type, flags, version, body, serial, length of the fields
-_NAME = re.compile(rb"org\.mozilla\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+(?=\0)")
+_NAME = re.compile(r"org\.mozilla\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
 
 
 def hand_to_firefox(arguments: list[str], within: float) -> bool:
@@ -29,19 +27,25 @@ def hand_to_firefox(arguments: list[str], within: float) -> bool:
 
     Raises Fault "interrupted" if it does not answer within so many seconds.
     """
-    bus = Bus(Path(f"/run/user/{os.getuid()}/bus"), time.monotonic() + within)
+    deadline = time.monotonic() + within
     try:
-        found = _NAME.search(bus.call(*_BUS, "ListNames"))
-        if found is None:
-            return False
-        program = found[1].decode().replace("-", "_")
-        interface = "org.mozilla." + program.split("_")[0]
-        line = command_line(os.getcwd(), ["firefox", *arguments])
-        bus.call(found[0].decode(), f"/org/mozilla/{program}/Remote", interface, "OpenURL", line)
-    except OSError as error:
+        with open_dbus_connection(auth_timeout=within) as bus:
+
+            def call(message: Message) -> Any:
+                left = max(0.001, deadline - time.monotonic())
+                return unwrap_msg(bus.send_and_get_reply(message, timeout=left))
+
+            [names] = call(message_bus.ListNames())
+            found = next((match for name in names if (match := _NAME.fullmatch(name))), None)
+            if found is None:
+                return False
+            program = found[1].replace("-", "_")
+            path, interface = f"/org/mozilla/{program}/Remote", f"org.mozilla.{program.split('_')[0]}"
+            line = command_line(os.getcwd(), ["firefox", *arguments])
+            firefox = DBusAddress(path, bus_name=found[0], interface=interface)
+            call(new_method_call(firefox, "OpenURL", "ay", (line,)))
+    except (OSError, DBusErrorResponse) as error:  # of the first kind are a lost connection and a timeout
         raise Fault("interrupted", f"Firefox did not take the URL: {error}") from error
-    finally:
-        bus.close()
     return True
 
 
@@ -53,87 +57,3 @@ def command_line(directory: str, arguments: list[str]) -> bytes:
         places.append(at)
         at += len(text)
     return struct.pack(f"<{len(texts)}I", len(arguments), *places[1:]) + b"".join(texts)
-
-
-class Bus:
-    """A connection to the session's message bus."""
-
-    def __init__(self, path: Path, deadline: float) -> None:
-        """Raises OSError."""
-        self._deadline = deadline  # time.monotonic
-        self._serial = 0
-        self._sock = socket.socket(socket.AF_UNIX)
-        self._data = b""
-        try:
-            self._wait()
-            self._sock.connect(str(path))
-            user = str(os.getuid()).encode().hex().encode()
-            self._sock.sendall(b"\0AUTH EXTERNAL " + user + b"\r\n")
-            while not self._data.endswith(b"\r\n"):
-                self._receive()
-            if not self._data.startswith(b"OK "):
-                raise ConnectionError("the message bus does not know us")
-            self._data = b""
-            self._sock.sendall(b"BEGIN\r\n")
-            self.call(*_BUS, "Hello")
-        except BaseException:
-            self._sock.close()
-            raise
-
-    def close(self) -> None:
-        self._sock.close()
-
-    def call(
-        self, destination: str, path: str, interface: str, member: str, data: bytes | None = None
-    ) -> bytes:
-        """Call a method that takes nothing, or an array of bytes; return the body of its answer."""
-        self._serial += 1
-        body = b"" if data is None else struct.pack("<I", len(data)) + data
-        fields = [(_PATH, "o", path), (_INTERFACE, "s", interface), (_MEMBER, "s", member)]
-        fields += [(_DESTINATION, "s", destination), *([] if data is None else [(_SIGNATURE, "g", "ay")])]
-        packed = _pack(fields)
-        fixed = _FIXED.pack(ord("l"), _CALL, 0, 1, len(body), self._serial, len(packed))
-        self._wait()
-        self._sock.sendall(_padded(fixed + packed) + body)
-        while True:
-            kind, answer_to, body = self._message()
-            if kind in (_RETURN, _ERROR) and answer_to == self._serial:
-                if kind == _ERROR:
-                    raise ConnectionError(f"{interface}.{member}: {body[4:].rstrip(bytes(1)).decode()}")
-                return body
-
-    def _message(self) -> tuple[int, int, bytes]:
-        """The kind of the next message, the serial that it answers, its body."""
-        while len(self._data) < _FIXED.size:
-            self._receive()
-        _, kind, _, _, body, _, fields = _FIXED.unpack_from(self._data)
-        begin = (_FIXED.size + fields + 7) // 8 * 8
-        while len(self._data) < begin + body:
-            self._receive()
-        header, found = self._data[_FIXED.size : _FIXED.size + fields], self._data[begin : begin + body]
-        self._data = self._data[begin + body :]
-        # The one field that is a number: its code, the signature "u", then the number, which is aligned.
-        at = header.find(bytes([_REPLY_SERIAL]) + b"\x01u\0")
-        return kind, struct.unpack_from("<I", header, at + 4)[0] if at >= 0 else 0, found
-
-    def _receive(self) -> None:
-        self._wait()
-        data = self._sock.recv(65536)
-        if not data:
-            raise ConnectionError("the message bus has ended")
-        self._data += data
-
-    def _wait(self) -> None:
-        self._sock.settimeout(max(0.001, self._deadline - time.monotonic()))
-
-
-def _pack(fields: list[tuple[int, str, str]]) -> bytes:
-    data = b""
-    for code, kind, text in fields:
-        length = struct.pack("<B" if kind == "g" else "<I", len(text.encode()))
-        data = _padded(data) + bytes([code, 1]) + kind.encode() + b"\0" + length + text.encode() + b"\0"
-    return data
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 8)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from deskbox_guest import browser, files, first_page, protocol, run, view
+from deskbox_guest import browser, files, protocol, run, view
 from deskbox_guest.protocol import Fault
 from deskbox_guest.server import Call, Disconnected, Handler
 from deskbox_guest.session import MACHINE_ID
@@ -125,6 +125,8 @@ class Services:
         """The machine was copied while it ran: what has to differ from the other copies is renewed."""
         random.seed()
         if url := str(call.head["url"]):
+            from deskbox_guest import first_page  # what it needs is needed once, and only in a copied machine
+
             with _bad_input():
                 first_page.show(self._desktop, url)
         call.respond({})
