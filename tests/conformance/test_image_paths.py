@@ -31,9 +31,9 @@ STOCK_EXTRAS = {
 # Files that differ between any two builds, also of the same kind. They must be there in both, with the same
 # mode and owner; their content may differ.
 ANY_CONTENT = re.compile(
-    # What Firefox compiled, in the order in which its threads came to it, and its list of extensions with
-    # the time and a random id of each.
-    r"usr/share/deskbox/profile/(startupCache/.*|extensions\.json)"
+    # What Firefox compiled, in the order in which its threads came to it, its list of extensions with the
+    # time and a random id of each, and the compressed list of what to start, in the order of their answers.
+    r"usr/share/deskbox/profile/(startupCache/.*|extensions\.json|addonStartup\.json\.lz4)"
 )
 
 # Text files that are the same but for random ids, or the order in which packages were installed.
