@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 
 import pytest
 from PIL import Image, ImageChops
@@ -69,8 +70,10 @@ def own(state_dir: object) -> Iterator[Desktop]:
 
 @pytest.fixture(scope="module", autouse=True)
 def probe(own: Desktop) -> Iterator[Future[ExecResult]]:
+    ended = Event()
     with ThreadPoolExecutor() as pool:
-        yield pool.submit(own.exec, ["sh", "-c", PROBE], timeout=120)
+        yield pool.submit(own.exec, ["sh", "-c", PROBE], timeout=120, cancelled=ended.is_set)
+        ended.set()
 
 
 def show(desktop: Desktop, title: str, body: str) -> None:
@@ -155,6 +158,7 @@ def test_the_bar_starts_programs(own: Desktop, button: int, app: str) -> None:
     eventually(lambda: [window.app for window in own.windows()] == [app], within=20)
 
 
+@pytest.mark.slow("bwrap", "qemu")  # the same browser with the same profile everywhere
 def test_nothing_is_fetched_uninvited(own: Desktop, probe: Future[ExecResult]) -> None:
     """In more than a minute: what a browser does behind its user's back, it does by then."""
     assert b"ended with 124" in probe.result().stdout, "it ran for all of its time"

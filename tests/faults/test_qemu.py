@@ -158,8 +158,7 @@ def test_an_agent_killed_with_streams_in_use(own: Desktop, keeper: Control) -> N
             while stream.recv(4096):
                 pass
         hang_up(stream)
-    # An emulated processor takes seconds to start the next one.
-    assert works(keeper.stream(timeout=120))
+    # A desktop waits for the next one. Who asks the keeper may still get a stream that ends with this one.
     assert own.facts().agent_start == 2
     for _ in range(STREAMS):
         assert works(keeper.stream(timeout=30))
@@ -196,7 +195,8 @@ def test_calls_of_the_keepers_own_right_after_each_other(own: Desktop) -> None:
 # --- the machine -----------------------------------------------------------------------------------------
 def test_a_machine_that_is_switched_off_inside_ends_its_desktop(own: Desktop) -> None:
     control = process.control(Process.parse(guest_id(own)))
-    control.ask("poweroff", timeout=30)
+    with contextlib.suppress(Unavailable):  # it may be faster than its answer
+        control.ask("poweroff", timeout=30)
     control.close()
     deadline = time.monotonic() + 60
     while registry.find(own.name) is not None:
