@@ -23,7 +23,7 @@ from typing import Any
 import docker
 import pytest
 from PIL import Image
-from tests.support.tk_witness import eventually
+from tests.support.timing import eventually
 
 from deskbox.backends.base import ImageSpec
 from deskbox.backends.docker import DockerBackend, Limits, hardening

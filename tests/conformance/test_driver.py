@@ -14,7 +14,7 @@ import pytest
 from openai import ComputerToolset
 from openai.types.responses import ResponseComputerToolCall
 from PIL import Image
-from tests.support.promptly import promptly
+from tests.support.timing import promptly
 from tests.support.web_witness import Event, WebWitness, only, web_witness
 
 from deskbox.actions import PIXELS_PER_NOTCH

@@ -17,7 +17,7 @@ from threading import Event
 import pytest
 from PIL import Image, ImageChops
 from tests.support.apps import editor
-from tests.support.tk_witness import eventually
+from tests.support.timing import eventually
 
 from deskbox.calls import ExecResult
 from deskbox.desktop import Desktop

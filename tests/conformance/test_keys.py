@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from tests.support.apps import running
-from tests.support.tk_witness import TkWitness, eventually, only, presses, tk_witness
+from tests.support.timing import eventually
+from tests.support.tk_witness import TkWitness, only, presses, tk_witness
 
 from deskbox.actions import plan
 from deskbox.desktop import Desktop

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from PIL import Image, ImageChops, ImageStat
 from tests.support.apps import editor, tk
-from tests.support.promptly import promptly
-from tests.support.tk_witness import TkWitness, eventually, only, presses, tk_witness
+from tests.support.timing import eventually, promptly
+from tests.support.tk_witness import TkWitness, only, presses, tk_witness
 
 from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled, InvalidInput

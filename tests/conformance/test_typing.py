@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 from tests.support.apps import App, editor, tk
 from tests.support.characters import ASCII, SEQUENCES
-from tests.support.promptly import promptly
-from tests.support.tk_witness import eventually, only, tk_witness
+from tests.support.timing import eventually, promptly
+from tests.support.tk_witness import only, tk_witness
 from tests.support.typed import APPS, FAST, PACKAGES, SLOW, Round, keyboard, keyboard_of, taken, type_rounds
 from tests.support.web_witness import web_witness
 

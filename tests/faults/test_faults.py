@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.guests import backend, guests_named, kill_agent, kill_guest
-from tests.support.promptly import promptly
+from tests.support.timing import eventually, patient, promptly
 
 from deskbox import registry
 from deskbox.desktop import Desktop
@@ -29,13 +29,6 @@ LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 400
 # Some ten seconds of a paced drag: back and forth over the screen with the button down.
 LONG_DRAG = "mousemove 100 300 keydown shift mousedown 1 " + "mousemove 1100 500 mousemove 100 300 " * 40
 LONG_DRAG += "mouseup 1 keyup shift"
-
-
-def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -62,7 +55,7 @@ def test_agent_killed_between_calls_costs_nothing(own: Desktop) -> None:
     own.step("keydown ctrl")
     assert own.held_inputs().keys
     kill_agent(own)
-    until(lambda: own.facts().agent_start == 2)
+    eventually(lambda: own.facts().agent_start == 2)
     assert own.held_inputs() == Held()
     assert own.step("mousemove 33 44").result.pointer == (33, 44)
 
@@ -87,8 +80,8 @@ def test_guest_killed(own: Desktop) -> None:
     began = time.monotonic()
     with pytest.raises(Unavailable):
         own.step(LONG_DRAG)
-    assert time.monotonic() - began < 15
-    until(lambda: registry.find("broken") is None)
+    assert time.monotonic() - began < patient(15)
+    eventually(lambda: registry.find("broken") is None)
     assert guests_named("broken") == []
     with pytest.raises(Unavailable):
         own.held_inputs()
@@ -190,7 +183,7 @@ def kill_keeper(name: str) -> None:
     os.kill(record.keeper_pid, signal.SIGKILL)
     # A guest in bubblewrap ends with its keeper.
     left = None if backend() == "bwrap" else "orphaned"
-    until(lambda: (found.state if (found := registry.find(name)) else None) == left)
+    eventually(lambda: (found.state if (found := registry.find(name)) else None) == left)
 
 
 def test_keeper_killed(state_dir: Path) -> None:
@@ -224,7 +217,7 @@ def test_a_paused_desktop_says_so_at_once_and_goes_on_as_it_was(own: Desktop) ->
         began = time.monotonic()
         with pytest.raises(Paused, match="deskbox resume broken"):
             call()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < patient(2)
     found = registry.find("broken")
     assert found is not None
     assert found.state == "paused"
@@ -243,13 +236,13 @@ def test_nothing_runs_in_a_paused_desktop(own: Desktop) -> None:
 
     beating = "import time\nwhile True: print('.', end='', flush=True); time.sleep(0.01)"
     own.exec(["sh", "-c", f'setsid python3 -c "{beating}" >beats 2>/dev/null &'])
-    until(lambda: beats() > 0)
+    eventually(lambda: beats() > 0)
     own.pause()
     time.sleep(3)
     own.resume()
     assert beats() < 200  # it had some tenths of a second; three more would have made it three hundred
     before = beats()
-    until(lambda: beats() > before)
+    eventually(lambda: beats() > before)
 
 
 def test_paused_in_the_middle_of_a_drag(own: Desktop) -> None:
@@ -315,7 +308,7 @@ def test_owner_killed_takes_its_desktop_with_it(state_dir: Path) -> None:
     assert len(guests_named("tied")) == 1
     owner.kill()
     owner.communicate()
-    until(lambda: registry.find("tied") is None, timeout=20)
+    eventually(lambda: registry.find("tied") is None, within=20)
     assert guests_named("tied") == []
 
 
@@ -327,8 +320,8 @@ def test_owner_killed_while_it_starts_a_desktop(state_dir: Path, delay: float) -
         owner.wait(delay)
     owner.kill()
     owner.wait()
-    until(lambda: registry.find("early") is None, timeout=30)
-    until(lambda: guests_named("early") == [])
+    eventually(lambda: registry.find("early") is None, within=30)
+    eventually(lambda: guests_named("early") == [])
     assert registry.find("early") is None
 
 

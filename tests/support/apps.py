@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.timing import patient
+
 from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled
 from deskbox_guest.protocol import Window
@@ -34,7 +36,7 @@ class App:
 
     def got(self, expected: str, timeout: float = 5.0) -> str:
         """What it got, once that is `expected` or the time is over."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patient(timeout)
         while (text := self.read()) != expected and time.monotonic() < deadline:
             time.sleep(0.02)
         return text

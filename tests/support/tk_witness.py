@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.support.apps import WITNESS, running
+from tests.support.timing import patient
 
 from deskbox.desktop import Desktop
 from deskbox_guest.protocol import Window
@@ -36,7 +37,7 @@ class TkWitness:
 
     def until(self, condition: Callable[[list[Event]], bool], timeout: float = 5.0) -> list[Event]:
         """Wait for events that arrive behind the action that caused them; the events as they are then."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patient(timeout)
         while not condition(events := self.events()):
             assert time.monotonic() < deadline, f"not seen within {timeout} s: {events[-20:]}"
             time.sleep(0.02)
@@ -67,10 +68,3 @@ def tk_witness(desktop: Desktop, geometry: str = "500x400+100+100") -> Iterator[
     desktop.write_file("witness_tk.py", (WITNESS / "witness_tk.py").read_bytes())
     with running(desktop, ["python3", "witness_tk.py", LOG, geometry], "Tk") as window:
         yield TkWitness(desktop, window)
-
-
-def eventually(condition: Callable[[], bool], within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.timing import patient
+
 from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled
 from deskbox_guest.protocol import Settle
@@ -59,7 +61,7 @@ class WebWitness:
         self, condition: Callable[[list[Event], dict[str, Any]], bool], timeout: float = 5.0
     ) -> list[Event]:
         """Wait for events that arrive behind the action that caused them; the events as they are then."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patient(timeout)
         while True:
             events, state = self.log()
             if condition(events, state):
