@@ -3,6 +3,8 @@ DESKBOX := .venv/bin/deskbox
 # What the tests need of Debian besides what desktops need: a browser, a screen of their own, and `ss`.
 TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2 cpio \
     bubblewrap qemu-system-x86 squashfs-tools zstd dbus-daemon
+# And to make and emulate a machine for ARM on another processor, which only test-all does.
+ARM_PACKAGES := qemu-system-arm qemu-user-static binfmt-support arch-test
 # The tests that every backend must pass.
 SHARED_TESTS := tests/conformance tests/faults tests/security tests/e2e/test_drill.py
 
@@ -32,7 +34,8 @@ test: .venv/ready .venv/ready-for-tests  ## Run the tests on docker (BACKEND=bwr
 	@$(DESKBOX) image --setup --backend $(or $(BACKEND),docker)
 	@.venv/bin/python -m pytest $(BACKEND:%=--backend %) $(if $(BACKEND),$(SHARED_TESTS)) $(ARGS)
 
-test-all:  ## Run the tests on every backend, also those that take long
+test-all: .venv/ready  ## Run the tests on every backend, also those that take long: two hours
+	@./bootstrap.sh $(ARM_PACKAGES)
 	@$(MAKE) test ARGS=--slow && $(MAKE) test BACKEND=bwrap ARGS=--slow && $(MAKE) test BACKEND=qemu ARGS=--slow
 
 conformance-external: build/autoharness/ready  ## Let an independent harness judge the input (ARGS= for it)
