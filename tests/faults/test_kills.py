@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.guests import guests_named
+from tests.support.cli import read
+from tests.support.guests import backend, guests_named
 
 from deskbox import processes, registry, snapshots
 from deskbox.desktop import Desktop
@@ -132,3 +135,36 @@ def test_killed_while_a_desktop_stops(delay: float, whom: str) -> None:
     time.sleep(delay)  # Python takes most of the first quarter of a second
     kill(whom, caller)
     usable_or_nothing()
+
+
+def test_doctor_clears_away_what_a_power_cut_left(state_dir: Path) -> None:
+    """And the records with it, as where they are in memory."""
+    with Desktop.launch(NAME, url="about:blank", detach=True):
+        pass
+    for keeper in _keepers():
+        keeper.send(signal.SIGKILL)
+        assert keeper.wait(10)
+    home = registry.Home(NAME)
+    shutil.rmtree(home.path)
+    lock = home.path.with_name(f"{NAME}.lock")
+    lock.touch()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    part = state_dir / "snaps" / f".part-{ended.pid}:1-00"
+    part.mkdir(parents=True)
+    # In bubblewrap a guest ends with its keeper.
+    stray = [f"a guest of a desktop {NAME} on {backend()}"] * len(guests_named(NAME))
+    assert len(stray) == (0 if backend() == "bwrap" else 1)
+    what = [*stray, f"a half-made snapshot {part.name}"]
+
+    assert leftovers(read("doctor", code=1)) == [(text, False) for text in what]
+    fixed = read("doctor", "--fix")
+    assert leftovers(fixed) == [(f"{text}, cleared away", True) for text in what]
+    assert leftovers(read("doctor")) == []
+    assert guests_named(NAME) == []
+    assert not part.exists()
+    assert not lock.exists()
+
+
+def leftovers(report: dict[str, Any]) -> list[tuple[str, bool]]:
+    return [(check["detail"], check["ok"]) for check in report["checks"] if check["name"] == "leftovers"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.guests import backend, guests_named
+from tests.support.timing import eventually
 
 from deskbox import backends, registry, snapshots
 from deskbox.desktop import Desktop
@@ -22,6 +23,9 @@ from deskbox.processes import Process
 from deskbox_guest.protocol import Held
 
 pytestmark = pytest.mark.slow("qemu")
+
+FORM = b"""<!doctype html><title>Form</title>
+<textarea autofocus style="position: fixed; inset: 0; width: 100%; height: 100%"></textarea>"""
 
 
 @pytest.fixture
@@ -64,6 +68,33 @@ def test_a_fork_begins_with_what_was_saved(own: Desktop) -> None:
         snapshots.remove("one")
         assert second.read_file("kept/a") == b"as it was"
     assert own.read_file("kept/a") == b"changed since"
+
+
+@pytest.mark.backends("qemu")
+def test_a_saved_machine_goes_on_in_the_middle_of_a_word(own: Desktop) -> None:
+    """With its windows, the text in a form that nobody has sent, and the clipboard, which Firefox holds."""
+    own.write_file("form.html", FORM)
+    own.open_url("file:///home/user/form.html")
+    eventually(lambda: any(window.title.startswith("Form") for window in own.windows()))
+    own.step("mousemove 640 400 click 1")
+    own.type_text("half fi")
+    own.step("key ctrl+a ctrl+c key End")
+    eventually(lambda: clipboard(own) == "half fi")
+    windows = own.windows()
+    assert own.save("one").contents == "machine"
+    own.type_text(", but nothing of that is saved")
+    with Desktop.fork("one") as copy:
+        assert clipboard(copy) == "half fi"
+        assert copy.windows() == windows
+        copy.type_text("lled")
+        copy.step("key ctrl+a ctrl+c")
+        eventually(lambda: clipboard(copy) == "half filled")
+    own.step("key ctrl+a ctrl+c")
+    eventually(lambda: clipboard(own) == "half fi, but nothing of that is saved")
+
+
+def clipboard(desktop: Desktop) -> str:
+    return desktop.exec(["xclip", "-o", "-selection", "clipboard"], timeout=60).stdout.decode()
 
 
 def test_firefox_starts_with_the_profile_of_a_snapshot(launch: Callable[..., Desktop]) -> None:
