@@ -10,6 +10,7 @@ Whoever closed or killed Firefox gets it back with `open_url`, or with the butto
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import shutil
@@ -139,7 +140,10 @@ def _wait_for_end(pid: int, seconds: float) -> bool:
     """True if the process has ended, or does within that time."""
     try:
         descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except OSError as error:
+        # Older kernels, such as 6.12, say EINVAL of one that has ended while others are in its session.
+        if error.errno not in (errno.ESRCH, errno.EINVAL):
+            raise
         return True
     try:
         poll = select.poll()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import select
@@ -49,7 +50,10 @@ class Process:
         """Wait until it has ended; False after `timeout` seconds. It need not be a child of ours."""
         try:
             pidfd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
+        except OSError as error:
+            # Older kernels, such as 6.12, say EINVAL of one that has ended while others are in its session.
+            if error.errno not in (errno.ESRCH, errno.EINVAL):
+                raise
             return True
         try:
             # Of a process with threads the first may be a zombie while others still close their files: the
