@@ -8,10 +8,15 @@ from collections.abc import Callable
 from tests.support.guests import backend
 
 
+def emulated() -> bool:
+    """Whether the guest's processor is, or may be."""
+    return backend() == "qemu"
+
+
 def patient(limit: float) -> float:
-    """So much time, whatever its unit, for a processor that is real. One that is emulated is some twenty
-    times slower."""
-    return limit * 20 if backend() == "qemu" else limit
+    """So much time, whatever its unit, for a processor that is real. One that is emulated is ten times slower
+    and more."""
+    return limit * 10 if emulated() else limit
 
 
 def promptly(attempt: Callable[[], float], limit: float) -> None:

@@ -47,6 +47,8 @@ from deskbox_guest.x11.timing import (
     DRAG_REST_S,
     DRAG_STEP_PX,
     DRAG_STEP_S,
+    DROP_MOST_S,
+    DROP_QUIET_S,
 )
 from deskbox_guest.x11.typing import Typist, pause, typing_cancelled
 from deskbox_guest.x11.windows import BROWSER, app_under_pointer
@@ -150,6 +152,7 @@ class Engine:
             case ButtonUp(button):
                 if self._dragged_at > self._pressed_at:
                     self._rest_drag(self._dragged_at, cancelled)
+                    self._await_drop_target(cancelled)
                 self._button(X.ButtonRelease, button)
                 self._await_release(button, cancelled)
             case Click(button, repeat, delay):
@@ -220,6 +223,12 @@ class Engine:
         pause(since + DRAG_REST_S - time.monotonic(), cancelled)
         self._barrier.wait_window_manager(RELEASE_S, cancelled)
         self._await_application(cancelled)
+
+    def _await_drop_target(self, cancelled: Callable[[], bool]) -> None:
+        """Let an application that is slow get ready for what is about to be dropped on it."""
+        focus = self._barrier.focus()
+        if focus is not None:
+            self._barrier.wait_family(focus, DROP_QUIET_S, DROP_MOST_S, cancelled)
 
     def _motion(self, x: int, y: int) -> None:
         self._injector.inject([InputEvent(X.MotionNotify, x=x, y=y)])
