@@ -145,10 +145,10 @@ def test_a_drag_is_one_press_through_every_point(driver: DesktopComputerDriver, 
     assert [event["type"] for event in only(pressed, "mousedown", "mouseup")] == ["mousedown", "mouseup"]
     assert pressed[-1]["type"] == "mouseup"
     moves = only(pressed, "mousemove")
-    assert len(moves) >= 20
     assert all(event["buttons"] == 1 for event in moves)
     assert (pressed[0]["x"], pressed[0]["y"]) == path[0]
     if not emulated():  # a browser that is slow merges motions
+        assert len(moves) >= 20
         assert set(path[1:]) <= points(moves)
     assert points(pressed[-1:]) == {path[-1]}
 
