@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import msgspec
+
 from deskbox import calls, launcher, registry
 from deskbox.calls import (
     Call,
@@ -158,7 +160,7 @@ class AsyncDesktop:
         answer = await asyncio.to_thread(
             self._control.request, "save", timeout=SAVE_TIMEOUT, snapshot=snapshot
         )
-        return Snapshot.model_validate(answer)
+        return msgspec.convert(answer, Snapshot)
 
     # --- acting ------------------------------------------------------------------------------------------
     async def step(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import msgspec
+
 from deskbox import calls, launcher, registry
 from deskbox.calls import (
     Call,
@@ -180,7 +182,8 @@ class Desktop:
         What is held is released first. Raises InvalidInput, or Refused if there is one of that name or the
         disk is full.
         """
-        return Snapshot.model_validate(self._control.request("save", timeout=SAVE_TIMEOUT, snapshot=snapshot))
+        answer = self._control.request("save", timeout=SAVE_TIMEOUT, snapshot=snapshot)
+        return msgspec.convert(answer, Snapshot)
 
     # --- acting ------------------------------------------------------------------------------------------
     def step(
@@ -417,7 +420,7 @@ def open_control(
         if not observe:
             who = os.path.basename(sys.argv[0]) or "python"
             control.request("lease", timeout=wait, wait=wait, who=who)
-        return control, registry.DesktopRecord.model_validate(control.request("record", timeout=5))
+        return control, msgspec.convert(control.request("record", timeout=5), registry.DesktopRecord)
     except BaseException:
         control.close()
         raise

@@ -21,6 +21,8 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import msgspec
+
 from deskbox import backends, control, registry, snapshots
 from deskbox.backends import connections
 from deskbox.errors import DeskboxError, Paused, Refused, Unavailable
@@ -255,7 +257,7 @@ class Keeper:
                         await channel.close()
                 else:
                     await _to_the_end(backend.save, self._record.guest_id, into, log)
-        return snapshot.model_dump(mode="json")
+        return _told(snapshot)
 
     async def _release_inputs(self) -> None:
         for attempts_left in (1, 0):  # the agent may just be dying; the next one lets go as well
@@ -327,7 +329,7 @@ class Keeper:
             fds.append(await self._lend(client, wait))
             return {}
         if op == "record":
-            return self._record.model_dump(mode="json")
+            return _told(self._record)
         if op == "lease":
             await self._take_lease(client, f"process {pid} ({request['who']})", float(request["wait"]))
             return {}
@@ -438,6 +440,12 @@ async def _to_the_end(work: Callable[P, T], *args: P.args, **named: P.kwargs) ->
         with contextlib.suppress(DeskboxError, OSError):
             await working
         raise
+
+
+def _told(record: msgspec.Struct) -> dict[str, Any]:
+    """As JSON has it."""
+    told: dict[str, Any] = msgspec.to_builtins(record)
+    return told
 
 
 async def _lines(connection: socket.socket) -> AsyncIterator[dict[str, Any]]:

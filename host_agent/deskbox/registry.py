@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+import msgspec
 
 from deskbox import backends, control
 from deskbox.backends import connections
@@ -42,7 +42,7 @@ RecordState = Literal["starting", "running", "paused"]
 State = RecordState | Literal["orphaned", "dead"]
 
 
-class DesktopRecord(BaseModel):
+class DesktopRecord(msgspec.Struct, kw_only=True):
     """What is written down about a desktop, enough to find its guest after a crash."""
 
     name: str
@@ -61,7 +61,7 @@ class DesktopRecord(BaseModel):
     keeper_pid: int = 0
 
 
-class DesktopInfo(BaseModel):
+class DesktopInfo(msgspec.Struct):
     """A desktop as `deskbox ls` shows it.
 
     state: starting, running, paused; orphaned (its keeper died, its guest lives: attach adopts it);
@@ -117,13 +117,13 @@ class Home:
     def read(self) -> DesktopRecord | None:
         """The record; None if there is none (its creator died at once)."""
         try:
-            return DesktopRecord.model_validate_json(self.record_file.read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return msgspec.json.decode(self.record_file.read_bytes(), type=DesktopRecord)
+        except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def write(self, record: DesktopRecord) -> None:
         part = self.record_file.with_suffix(".part")
-        part.write_text(record.model_dump_json(indent=1))
+        part.write_bytes(msgspec.json.encode(record))
         part.replace(self.record_file)
 
     def lock(self) -> int | None:

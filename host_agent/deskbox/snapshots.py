@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+import msgspec
 
 from deskbox import calls, registry
 from deskbox.backends.base import HOME_ARCHIVE, Contents
@@ -41,7 +41,7 @@ _HOME = (
 )
 
 
-class Snapshot(BaseModel):
+class Snapshot(msgspec.Struct):
     """A snapshot as `deskbox snaps` shows it.
 
     contents: "home", the files of the home directory; "machine", all that ran, too.
@@ -67,8 +67,8 @@ def find(name: str) -> Snapshot:
     """The snapshot of that name. Raises InvalidInput, or Refused if there is none."""
     registry.check_name(name, "snapshot")
     try:
-        return Snapshot.model_validate_json((_directory() / name / _RECORD).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return _read(_directory() / name)
+    except (FileNotFoundError, msgspec.DecodeError):
         there = ", ".join(snapshot.name for snapshot in list_snapshots())
         others = f"there are: {there}" if there else "there is none at all"
         raise Refused(f"there is no snapshot {name!r}; {others}") from None
@@ -79,8 +79,8 @@ def list_snapshots() -> list[Snapshot]:
     found = []
     for path in sorted(_directory().glob("*")):
         if not path.name.startswith(_PART):
-            with contextlib.suppress(FileNotFoundError, ValidationError):
-                found.append(Snapshot.model_validate_json((path / _RECORD).read_bytes()))
+            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+                found.append(_read(path))
     return found
 
 
@@ -131,7 +131,7 @@ def writing(snapshot: Snapshot) -> Iterator[Path]:
     try:
         yield part
         snapshot.bytes = sum(file.stat().st_blocks * 512 for file in part.iterdir())
-        (part / _RECORD).write_text(snapshot.model_dump_json(indent=1))
+        (part / _RECORD).write_bytes(msgspec.json.encode(snapshot))
         for file in part.iterdir():
             _sync(file)
         _sync(part)
@@ -176,6 +176,10 @@ async def save_home(channel: AsyncChannel, into: Path) -> None:
             stream.cancel()
             raise
     raise Unavailable("the guest broke off while its home directory was read")
+
+
+def _read(path: Path) -> Snapshot:
+    return msgspec.json.decode((path / _RECORD).read_bytes(), type=Snapshot)
 
 
 def _part() -> Path:

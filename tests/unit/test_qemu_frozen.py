@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from deskbox.backends.qemu import frozen
@@ -55,7 +56,7 @@ def directory(tmp_path: Path, machine: Machine) -> Path:
         state_bytes=len(frozen.STATE),
         created=0,
     )
-    (path / frozen.RECORD).write_text(record.model_dump_json())
+    (path / frozen.RECORD).write_bytes(msgspec.json.encode(record))
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from deskbox.cli import output
@@ -32,7 +33,7 @@ def save(
         progress(f"saving {which}")
         snapshot = desktop.save(snap)
     if as_json:
-        output.print_json(snapshot.model_dump(mode="json"))
+        output.print_json(msgspec.to_builtins(snapshot))
     else:
         typer.echo(f"Saved {which} as {snap} ({snapshot.bytes / 1e6:.0f} MB): {CONTENTS[snapshot.contents]}.")
         typer.echo(f"`{output.command()} fork {snap} --name NAME` starts a desktop from it.")
@@ -55,7 +56,7 @@ def snaps(as_json: JsonOption = False) -> None:
 
     found = snapshots.list_snapshots()
     if as_json:
-        output.print_json([snapshot.model_dump(mode="json") for snapshot in found])
+        output.print_json([msgspec.to_builtins(snapshot) for snapshot in found])
     elif not found:
         typer.echo(f"No snapshot. `{output.command()} save NAME SNAP` makes one.")
     else:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+import msgspec
 
 from deskbox.backends.qemu import command, memory, process
 from deskbox.backends.qemu.command import Machine, Ram
@@ -34,7 +34,7 @@ BOOT_FILES = ("kernel", "initramfs", "root", "agent")
 _LOAD_TIMEOUT, _WAKE_TIMEOUT = 30.0, 30.0
 
 
-class Kind(BaseModel, frozen=True):
+class Kind(msgspec.Struct, frozen=True):
     """What a machine must be to go on from a frozen one."""
 
     program: str  # QEMU and its version
@@ -65,7 +65,7 @@ class Kind(BaseModel, frozen=True):
         )
 
 
-class Record(BaseModel, frozen=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     version: Literal[1] = 1
     kind: Kind
     arch: command.Architecture
@@ -121,7 +121,7 @@ def write(running: Process, origin: Origin, into: Path) -> Record:
         state_bytes=state_bytes,
         created=time.time(),
     )
-    (into / RECORD).write_text(record.model_dump_json(indent=1))
+    (into / RECORD).write_bytes(msgspec.json.encode(record))
     return record
 
 
@@ -149,9 +149,9 @@ class Frozen:
         """Raises Refused if they are not there, not whole, or not as they were written."""
         self.path = directory
         try:
-            self.record = Record.model_validate_json((directory / RECORD).read_bytes())
+            self.record = msgspec.json.decode((directory / RECORD).read_bytes(), type=Record)
             ram, state = (directory / RAM).stat(), (directory / STATE).stat()
-        except (OSError, ValidationError) as error:
+        except (OSError, msgspec.DecodeError) as error:
             raise Refused(f"{directory} holds no frozen machine that is whole: {error}") from error
         if ram.st_ctime_ns != self.record.ram_changed_ns or state.st_size != self.record.state_bytes:
             raise Refused(f"the frozen machine in {directory} has been changed since it was made: delete it")
@@ -188,10 +188,11 @@ class Frozen:
         )
         kind = Kind.of(machine)
         if kind != self.record.kind:
-            pairs = zip(self.record.kind, kind, strict=True)
-            [(what, then), (_, now)] = next(pair for pair in pairs if pair[0] != pair[1])
+            then, now = msgspec.structs.asdict(self.record.kind), msgspec.structs.asdict(kind)
+            what = next(name for name in now if then[name] != now[name])
             raise Refused(
-                f"the machine in {self.path} can't go on here: its {what} was {then!r}, and now is {now!r}"
+                f"the machine in {self.path} can't go on here: its {what} was {then[what]!r}, "
+                f"and now is {now[what]!r}"
             )
         return machine
 

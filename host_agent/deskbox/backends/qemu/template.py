@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from deskbox import images, processes
 from deskbox.backends.base import ImageSpec, Progress
 from deskbox.backends.qemu import command, frozen, memory, process
@@ -117,7 +119,8 @@ def _machine(image: MachineImage, accelerator: command.Accelerator) -> Machine:
 
 
 def _name(machine: Machine, image: MachineImage, wanted: ImageSpec) -> str:
-    text = f"{Kind.of(machine).model_dump_json()}\n{image.digest}\n{wanted.size}\n{wanted.engine}\n"
+    kind = msgspec.json.encode(Kind.of(machine)).decode()
+    text = f"{kind}\n{image.digest}\n{wanted.size}\n{wanted.engine}\n"
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
