@@ -36,7 +36,7 @@ test: .venv/ready .venv/ready-for-tests  ## Run the tests on docker (BACKEND=bwr
 
 test-all: .venv/ready  ## Run the tests on every backend, also those that take long: two hours
 	@./bootstrap.sh $(ARM_PACKAGES)
-	@$(MAKE) test ARGS=--slow && $(MAKE) test BACKEND=bwrap ARGS=--slow && $(MAKE) test BACKEND=qemu ARGS=--slow
+	@$(MAKE) test ARGS=--slow && $(MAKE) test BACKEND=bwrap ARGS=--slow && $(MAKE) test BACKEND=qemu ARGS='--slow --timeout=1800'
 
 conformance-external: build/autoharness/ready  ## Let an independent harness judge the input (ARGS= for it)
 	@$(DESKBOX) image --setup --backend docker

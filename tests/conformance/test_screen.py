@@ -25,7 +25,7 @@ from typing import Literal
 import pytest
 from PIL import Image, ImageChops, ImageStat
 from tests.support import xwd
-from tests.support.timing import eventually, patient
+from tests.support.timing import emulated, eventually, patient
 from tests.support.tk_witness import only, tk_witness
 
 from deskbox import registry
@@ -77,7 +77,7 @@ def show(desktop: Desktop, title: str, page: str) -> None:
     desktop.write_file(f"{title}.html", page.encode())
     desktop.open_url(f"file://{desktop.facts().home}/{title}.html")
     eventually(lambda: any(window.title.startswith(title) for window in desktop.windows()))
-    desktop.step(settle=Settle())
+    desktop.step(settle="wait" if emulated() else "settled")
 
 
 def test_the_first_picture_shows_something(sized: tuple[Desktop, bytes]) -> None:

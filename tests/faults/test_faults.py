@@ -23,8 +23,6 @@ from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled, Interrupted, InvalidInput, Paused, Refused, Unavailable
 from deskbox_guest.protocol import Frame, Held, Settle
 
-pytestmark = pytest.mark.slow("qemu")
-
 LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 400
 # Some ten seconds of a paced drag: back and forth over the screen with the button down.
 LONG_DRAG = "mousemove 100 300 keydown shift mousedown 1 " + "mousemove 1100 500 mousemove 100 300 " * 40

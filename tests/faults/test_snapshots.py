@@ -22,8 +22,6 @@ from deskbox.errors import DeskboxError, InvalidInput, Refused
 from deskbox.processes import Process
 from deskbox_guest.protocol import Held
 
-pytestmark = pytest.mark.slow("qemu")
-
 FORM = b"""<!doctype html><title>Form</title>
 <textarea autofocus style="position: fixed; inset: 0; width: 100%; height: 100%"></textarea>"""
 
