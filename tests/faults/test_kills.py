@@ -152,9 +152,9 @@ def test_doctor_clears_away_what_a_power_cut_left(state_dir: Path) -> None:
     ended.wait()
     part = state_dir / "snaps" / f".part-{ended.pid}:1-00"
     part.mkdir(parents=True)
-    # In bubblewrap a guest ends with its keeper.
+    # In bubblewrap a guest ends with its keeper, and what is left of it is a control group, if it had one.
     stray = [f"a guest of a desktop {NAME} on {backend()}"] * len(guests_named(NAME))
-    assert len(stray) == (0 if backend() == "bwrap" else 1)
+    assert len(stray) == 1 or (backend() == "bwrap" and not stray)
     what = [*stray, f"a half-made snapshot {part.name}"]
 
     assert leftovers(read("doctor", code=1)) == [(text, False) for text in what]
