@@ -34,7 +34,7 @@ test: .venv/ready .venv/ready-for-tests  ## Run the tests on docker (BACKEND=bwr
 	@$(DESKBOX) image --setup --backend $(or $(BACKEND),docker)
 	@.venv/bin/python -m pytest $(BACKEND:%=--backend %) $(if $(BACKEND),$(SHARED_TESTS)) $(ARGS)
 
-test-all: .venv/ready  ## Run the tests on every backend, also those that take long: two hours
+test-all: .venv/ready  ## Run the tests on every backend, also those that take long, for hours
 	@./bootstrap.sh $(ARM_PACKAGES)
 	@$(MAKE) test ARGS=--slow && $(MAKE) test BACKEND=bwrap ARGS=--slow && $(MAKE) test BACKEND=qemu ARGS='--slow --timeout=1800'
 
