@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.support.apps import editor, running
-from tests.support.timing import eventually, patient
+from tests.support.timing import eventually
 from tests.support.tk_witness import Event, TkWitness, only, presses, tk_witness
 
 from deskbox.actions import BUTTONS, PIXELS_PER_NOTCH
@@ -68,7 +68,7 @@ def test_moves_to_the_same_place_end_at_once(driver: DesktopComputerDriver, witn
         act(driver, "move", x=PLACE[0], y=PLACE[1])
         slowest = max(slowest, time.monotonic() - began)
     # 2 ms as a rule. The limit tells a slow machine from a wait for something that does not come.
-    assert slowest < patient(1.0)
+    assert slowest < 1.0
 
 
 def test_clicks_on_the_same_place_all_arrive_at_once(
@@ -80,7 +80,7 @@ def test_clicks_on_the_same_place_all_arrive_at_once(
         act(driver, "click", x=PLACE[0], y=PLACE[1], button="left")
         times.append(time.monotonic() - began)
     assert presses(witness.saw("mouseup", 50)) == ["+1", "-1"] * 50
-    assert sorted(times)[47] < patient(1.0)
+    assert sorted(times)[47] < 1.0
 
 
 def test_five_buttons(driver: DesktopComputerDriver, witness: TkWitness) -> None:
@@ -103,7 +103,7 @@ def test_a_drag_with_repeated_points_goes_on(driver: DesktopComputerDriver, witn
     here, there = (200, 450), (400, 450)
     act(driver, "drag", path=path(*[here] * 20, *[there] * 20, *[here] * 20))
     # 400 pixels in steps of 12, each 8 ms, and two rests.
-    assert time.monotonic() - began < patient(3.0)
+    assert time.monotonic() - began < 3.0
     assert presses(witness.saw("mouseup")) == ["+1", "-1"]
 
 
