@@ -18,6 +18,7 @@ from tests.support.web_witness import LISTENING
 from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled
 from deskbox_guest.protocol import Frame, Settle, StepResult
+from deskbox_guest.x11.activity import WORK_S
 
 pytestmark = pytest.mark.slow("qemu")
 
@@ -132,6 +133,23 @@ def test_a_request_of_the_action_before_is_waited_for_too(desktop: Desktop) -> N
     desktop.step("mousemove 660 310")
     outcome = desktop.step(settle="settled", frame=Frame(cursor=False))
     assert picture(outcome.image).tobytes() == later(desktop).tobytes()
+
+
+@pytest.mark.parametrize("ms", [400, 1000])
+def test_what_another_thread_computes_is_in_the_picture(desktop: Desktop, ms: int) -> None:
+    show(desktop, f"work-{ms}")
+    assert_true_after(desktop, ms, slack_ms=150)
+
+
+def test_what_computes_without_end_is_waited_for_a_little_and_only_once(desktop: Desktop) -> None:
+    show(desktop, "work-8000")
+    result, _ = click(desktop)
+    assert result.settled == "settled"
+    assert result.settle_ms <= HORIZON_MS + WORK_S * 1000 + SLACK_MS
+    again = desktop.step("mousemove 660 310", settle="settled").result
+    assert again.settled == "settled"
+    assert again.settle_ms <= HORIZON_MS + SLACK_MS
+    time.sleep(patient(6))
 
 
 @pytest.mark.parametrize("name", ["slow", "drip"])

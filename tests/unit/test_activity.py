@@ -9,7 +9,17 @@ import pytest
 from PIL import Image
 
 from deskbox_guest.protocol import Settle
-from deskbox_guest.x11.activity import ENDLESS_S, LOOK_S, Activity, Box, Places, Verdict, changed
+from deskbox_guest.x11.activity import (
+    ENDLESS_S,
+    LOOK_S,
+    WORK_S,
+    Activity,
+    Box,
+    Places,
+    Verdict,
+    Work,
+    changed,
+)
 
 SETTLE = Settle(quiet=0.3, cap=3.0)
 CONTENT: Box = (0, 0, 1200, 700)
@@ -24,19 +34,22 @@ def run(
     changes: Iterable[tuple[float, Box]],
     settle: Settle = SETTLE,
     busy_until: float = 0.0,
+    work: Work = "behind",
     answer_at: float = 0.0,
     places: Places | None = None,
     start: float = 0.0,
+    hums: bool = False,
 ) -> tuple[Verdict, Any]:
     """The verdict and when it falls, for changes at these seconds after the start."""
     places = places or Places()
-    activity = Activity(settle, start, start, places)
+    activity = Activity(settle, start, start, places, hums=hums)
     waiting = sorted(changes)
     now = start
     while True:
         while waiting and start + waiting[0][0] <= now:
             places.change(waiting.pop(0)[1], now, lead=now - start)
-        verdict = activity.verdict(now, news=min(now, start + answer_at), busy=now < start + busy_until)
+        does: Work = work if now < start + busy_until else "rests"
+        verdict = activity.verdict(now, news=min(now, start + answer_at), work=does)
         if verdict is not None:
             return verdict, round(now - start, 6)
         now = round(now + LOOK_S, 6)
@@ -150,6 +163,25 @@ def test_the_cap_ends_it_in_any_case() -> None:
 def test_a_busy_application_holds_the_window_open_up_to_the_cap() -> None:
     assert run([], busy_until=1.0) == ("settled", pytest.approx(1.0, abs=LOOK_S))
     assert run([], busy_until=9.0) == ("cap", pytest.approx(3.0))
+
+
+def test_what_takes_a_processor_is_waited_for_but_not_for_long() -> None:
+    assert run([], work="works", busy_until=1.0) == ("settled", pytest.approx(1.0, abs=LOOK_S))
+    late = run([(0.8, CONTENT)], work="works", busy_until=0.85)
+    assert late == ("settled", pytest.approx(0.8 + 0.3, abs=2 * LOOK_S))
+    assert run([], work="works", busy_until=9.0) == ("settled", pytest.approx(0.3 + WORK_S, abs=2 * LOOK_S))
+
+
+def test_work_that_goes_on_since_the_wait_before_is_not_waited_for() -> None:
+    assert run([], work="works", busy_until=9.0, hums=True) == run([])
+    assert run([], work="behind", busy_until=9.0, hums=True) == ("cap", pytest.approx(3.0))
+
+
+def test_what_paints_a_spinner_is_not_waited_for() -> None:
+    spinner = every(0.05, SPINNER)
+    verdict, when = run(spinner, work="works", busy_until=9.0)
+    assert (verdict, when) == run(spinner)
+    assert when < 0.3 + WORK_S
 
 
 def test_an_awaited_answer_holds_the_window_open_and_starts_it_anew() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.support.timing import eventually
 
 from deskbox_guest.x11.drain import FamilyWatch, process_behind
 from deskbox_guest.x11.sockets import SocketDiag
@@ -59,14 +61,43 @@ def test_a_socket_that_is_not_there(diag: SocketDiag) -> None:
     assert (diag.unread(1), diag.peer(1), diag.name(1)) == (0, 0, b"")
 
 
-def test_a_sleeping_process_is_quiet_and_a_running_one_is_not() -> None:
-    sleeper = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
-    runner = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
-    for argv, expected in ((sleeper, True), (runner, False)):
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            watch = FamilyWatch(process.pid, looks=2)
-            assert any(watch.quiet() for _ in range(50)) is expected
-            assert all([watch.works() for _ in range(50)][2:]) is not expected
-            process.kill()
+@pytest.fixture(params=["sys.stdin.read()", "while True: pass"], ids=["sleeps", "runs"])
+def process(request: pytest.FixtureRequest) -> Iterator[tuple[int, bool]]:
+    """A process that has begun to sleep or run, and whether it runs. Its parent sleeps."""
+    child = f"import sys\nprint(flush=True)\n{request.param}"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    argv = [sys.executable, "-c", parent]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as made:
+        assert made.stdout is not None
+        made.stdout.readline()
+        yield made.pid, request.param.startswith("while")
+        os.killpg(made.pid, signal.SIGKILL)
+
+
+def test_a_sleeping_process_is_quiet_and_a_running_one_is_not(process: tuple[int, bool]) -> None:
+    pid, runs = process
+    watch = FamilyWatch(pid, looks=2)
+    if runs:
+        assert not any(watch.quiet() for _ in range(50))
+        assert all([watch.works() for _ in range(50)][2:])
+    else:
+        eventually(watch.quiet)
+        assert not watch.works()
+
+
+def test_the_load_is_the_processor_time_of_the_last_looks(process: tuple[int, bool]) -> None:
+    pid, runs = process
+    watch = FamilyWatch(pid, looks=3)
+    assert [watch.load() for _ in range(2)] == [0.0, 0.0], "too early to tell"
+    eventually(lambda: (watch.load() > 0.2) is runs)
+    assert watch.load() <= (1.1 if runs else 0.2)
+
+
+def test_the_load_of_what_has_gone_is_none() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as made:
+        watch = FamilyWatch(made.pid, looks=2)
+        watch.load()
+        made.kill()
+    assert watch.load() == 0.0

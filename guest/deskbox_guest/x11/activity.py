@@ -15,6 +15,8 @@ from PIL import Image, ImageChops
 from deskbox_guest.protocol import Settle
 
 Verdict = Literal["settled", "animating", "cap"]
+# What an application does: it has not handled all that it got, or it takes a processor, or neither.
+Work = Literal["behind", "works", "rests"]
 Box = tuple[int, int, int, int]
 
 # Between two looks at a screen that keeps changing: faster finds nothing more and costs the guest's CPU.
@@ -28,6 +30,9 @@ SMALL_WIDTH, SMALL_HEIGHT = 160, 160
 
 # What has kept changing for this long, never pausing for longer than that, won't stop for us.
 ENDLESS_S, PAUSE_S = 1.0, 0.2
+
+# What takes a processor for longer than that and shows nothing is no answer to an action.
+WORK_S = 2.0
 
 # A small place that changes so often in a row, so long after the last action that it is no effect of it, is
 # one that always does.
@@ -121,9 +126,11 @@ class Place:
 
     def goes_on_anyway(self, now: float) -> bool:
         """Whether its changes say nothing about what an action has led to."""
-        if _caret(self.box):
-            return True
-        return _small(self.box) and (self.ticks or (self.spins and self._still_spins(now)))
+        return _caret(self.box) or (_small(self.box) and self.ticks) or self.moves_anyway(now)
+
+    def moves_anyway(self, now: float) -> bool:
+        """Whether it is a spinner, which costs whoever paints it some of a processor."""
+        return _small(self.box) and self.spins and self._still_spins(now)
 
     def _still_spins(self, now: float) -> bool:
         """Whether the next change of a place that spins is not overdue."""
@@ -177,27 +184,39 @@ class Places:
 class Activity:
     """One wait for a quiet screen: whether it is over."""
 
-    def __init__(self, settle: Settle, start: float, since: float, places: Places) -> None:
-        """It starts now and is about all that has changed after `since`."""
+    def __init__(
+        self, settle: Settle, start: float, since: float, places: Places, *, hums: bool = False
+    ) -> None:
+        """It starts now and is about all that has changed after `since`. `hums`: an application that works
+        does so without end, as the wait before has found."""
         self._settle = settle
         self._start = start
         self._since = since
         self._places = places
+        self._hums = hums
 
     def quiet_at(self, now: float, news: float = -1.0) -> float:
         """When the screen will count as quiet, if nothing happens until then. `news`: when something other
         than a drawing last happened that will show."""
         return max([*self._changes_that_count(now)[-1:], self._since, news]) + self._settle.quiet
 
-    def verdict(self, now: float, *, news: float = -1.0, busy: bool = False) -> Verdict | None:
-        """None to wait on. `busy`: an application is at work, so that the screen will still change."""
-        if not busy and now >= self.quiet_at(now, news):
+    def verdict(self, now: float, *, news: float = -1.0, work: Work = "rests") -> Verdict | None:
+        """None to wait on. While an application works the screen will still change."""
+        late = now - self.quiet_at(now, news)
+        if late >= 0 and not self._awaited(work, late, now):
             return "settled"
         if now - self._start >= self._settle.cap:
             return "cap"
         # What moves while an answer is on its way is not what comes of it.
         times = [time for time in self._changes_that_count(now) if time > news]
         return "animating" if _keeps_changing(times, now) else None
+
+    def _awaited(self, work: Work, late: float, now: float) -> bool:
+        """Whether something will come of that work, on a screen that could have been quiet for `late` s."""
+        if work == "works":
+            endless = self._hums or any(place.moves_anyway(now) for place in self._places)
+            return late < WORK_S and not endless
+        return work == "behind"
 
     def _changes_that_count(self, now: float) -> list[float]:
         """When anything changed that we wait for."""

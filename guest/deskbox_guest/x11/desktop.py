@@ -12,6 +12,7 @@ from Xlib.error import ConnectionClosedError, XError
 from deskbox_guest.protocol import Fault, Held, Settle, Step, StepResult, Window
 from deskbox_guest.x11 import held as held_state
 from deskbox_guest.x11 import windows as window_list
+from deskbox_guest.x11.activity import Work
 from deskbox_guest.x11.capture import Screen
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.inject import Injector, XTest
@@ -132,19 +133,19 @@ class X11Desktop:
             pointer = held_state.pointer(self._facts)
         return StepResult(settled, settle_ms, output, *picture.size, pointer), picture.data
 
-    def _watch_application(self) -> Callable[[], bool]:
-        """Whether the focused application still works on what it got.
+    def _watch_application(self) -> Callable[[], Work]:
+        """What the application does with what it got.
 
         A script that another thread runs has the engine for itself: then only the screen tells.
         """
         with self._engine_if_free() as engine:
-            working = engine.watch() if engine else None
+            watched = engine.watch() if engine else None
 
-        def busy() -> bool:
+        def work() -> Work:
             with self._engine_if_free() as engine:
-                return working is not None and engine is not None and working()
+                return watched() if watched is not None and engine is not None else "rests"
 
-        return busy
+        return work
 
     @contextmanager
     def _engine_if_free(self) -> Iterator[Engine | None]:

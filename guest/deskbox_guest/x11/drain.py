@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 
 from deskbox_guest.x11.sockets import SocketDiag
@@ -60,19 +63,21 @@ class ClientWatch:
 
 
 class FamilyWatch:
-    """Watches a process and all its descendants, by looking at them again and again.
+    """Watches processes and all their descendants, by looking at them again and again.
 
     A browser answers a ping while the process that shows the page still has the keys. Nothing tells when that
-    one is done with them; but until then some main thread runs, or will in a moment.
+    one is done with them; but until then some main thread runs, or will in a moment. And what it shows is
+    painted by other threads after that, so that processor time tells how long they work.
     """
 
-    def __init__(self, pid: int, looks: int) -> None:
+    def __init__(self, *pids: int, looks: int) -> None:
         """`looks`: how many looks in a row it takes to be sure."""
-        self._pids = _family(pid)
+        self._pids = _families(pids)
         self._looks = looks
         self._last: dict[int, bytes] = {}
         self._unchanged = 0
         self._running: dict[int, int] = {}  # in how many looks in a row a process was found running
+        self._taken: deque[tuple[int, dict[int, int]]] = deque(maxlen=looks)  # when, and by whom, in ns
 
     def quiet(self) -> bool:
         """True if no main thread has run in the time between this look and the first of the last ones."""
@@ -88,6 +93,15 @@ class FamilyWatch:
             runs = _main_thread(pid)[:1] in (b"R", b"D")
             self._running[pid] = self._running.get(pid, 0) + 1 if runs else 0
         return any(count >= self._looks for count in self._running.values())
+
+    def load(self) -> float:
+        """The processors they have kept busy between the first of the last looks and this one: 1 is one."""
+        now, taken = time.monotonic_ns(), {pid: _processor_time(pid) for pid in self._pids}
+        self._taken.append((now, taken))
+        then, before = self._taken[0]
+        if len(self._taken) < self._looks:
+            return 0.0
+        return sum(taken[pid] - before[pid] for pid in self._pids if taken[pid]) / (now - then)
 
 
 def _sockets_of(pid: int) -> list[int]:
@@ -134,13 +148,24 @@ def _main_thread(pid: int) -> bytes:
         return b""
 
 
-def _family(pid: int) -> list[int]:
+def _processor_time(pid: int) -> int:
+    """Nanoseconds that all its threads have run; 0 if it is gone.
+
+    Its processor clock, as clock_getcpuclockid(3) names it: any process may read that of any other.
+    """
+    try:
+        return time.clock_gettime_ns(~pid << 3 | 2)
+    except OSError:
+        return 0
+
+
+def _families(pids: Iterable[int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for process in _processes():
         with suppress(OSError), open(f"/proc/{process}/stat", "rb") as stat:
             parent = int(stat.read().rpartition(b") ")[2].split()[1])
             children.setdefault(parent, []).append(process)
-    family = [pid]
+    family = list(dict.fromkeys(pids))
     for member in family:
-        family += children.get(member, [])
+        family += [child for child in children.get(member, []) if child not in family]
     return family

@@ -14,6 +14,7 @@ from Xlib.ext import xtest
 from Xlib.xobject.drawable import Window as XWindow
 
 from deskbox_guest.protocol import Fault, Held
+from deskbox_guest.x11.activity import Work
 from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.drain import FamilyWatch
@@ -51,7 +52,7 @@ from deskbox_guest.x11.timing import (
     DROP_QUIET_S,
 )
 from deskbox_guest.x11.typing import Typist, pause, typing_cancelled
-from deskbox_guest.x11.windows import BROWSER, app_under_pointer
+from deskbox_guest.x11.windows import BROWSER, app_under_pointer, pid_under_pointer
 
 # How long a window manager may look at a press before its release is let through; and how often we look
 # whether it has been. It takes half a millisecond.
@@ -62,8 +63,9 @@ RELEASE_S, RELEASE_LOOK_S = 1.0, 0.0005
 FINAL_BARRIER_S = 0.25
 
 # An application that is found running by so many looks in a row has not drawn all that it will: four looks
-# are 100 ms, and a page whose animation needs that much in one piece does not move any more.
-WORK_LOOKS = 4
+# are 100 ms, and a page whose animation needs that much in one piece does not move any more. Nor has one,
+# most likely, that takes so much of a processor during them.
+WORK_LOOKS, WORK_LOAD = 4, 0.5
 
 
 class Engine:
@@ -174,18 +176,23 @@ class Engine:
                 child = found.child.id if isinstance(found.child, XWindow) else self._link.root.id
                 output.append(f"x:{found.root_x} y:{found.root_y} screen:0 window:{child}\n")
 
-    def watch(self) -> Callable[[], bool]:
-        """Start to watch the focused application; the function tells whether it still has work to do: it
-        has not handled the last script yet, or has been running ever since the last `WORK_LOOKS` calls."""
+    def watch(self) -> Callable[[], Work]:
+        """Start to watch the focused application and the one under the pointer; the function tells what they
+        do: the focused one has not handled the last script yet, or a main thread has been running ever since
+        the last `WORK_LOOKS` calls ("behind"), or they have taken a processor since then ("works")."""
         focus = self._barrier.focus()
-        family = FamilyWatch(focus.pid, WORK_LOOKS) if focus is not None and focus.pid else None
+        pids = {focus.pid if focus else 0, pid_under_pointer(self._link)} - {0}
+        family = FamilyWatch(*pids, looks=WORK_LOOKS)
 
-        def busy() -> bool:
+        def work() -> Work:
             if self._unfinished is not None and self._barrier.handled(self._unfinished):
                 self._unfinished = None
-            return self._unfinished is not None or (family is not None and family.works())
+            runs, load = family.works(), family.load()
+            if self._unfinished is not None or runs:
+                return "behind"
+            return "works" if load >= WORK_LOAD else "rests"
 
-        return busy
+        return work
 
     def _finish(self, cancelled: Callable[[], bool]) -> None:
         self._focus_moves.await_click(cancelled)

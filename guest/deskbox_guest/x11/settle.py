@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from deskbox_guest.protocol import Fault, Settle
-from deskbox_guest.x11.activity import ENDLESS_S, LOOK_S, Activity, Places, Verdict, changed
+from deskbox_guest.x11.activity import ENDLESS_S, LOOK_S, Activity, Places, Verdict, Work, changed
 from deskbox_guest.x11.capture import Screen
 from deskbox_guest.x11.requests import Requests
 
@@ -36,6 +36,7 @@ class Observer:
         self._requests = Requests()
         self._lock = threading.Lock()
         self._places = Places()
+        self._hums = False  # an application went on working when the last wait was over
         self._serial, self._seen = screen.pixels()
         self._looking = 0  # how many threads look again and again
         self._blind_until = time.monotonic()  # what changed before that, nobody knows when
@@ -64,23 +65,24 @@ class Observer:
         self._acted.set()
 
     def wait_for_quiet(
-        self, settle: Settle, busy: Callable[[], bool], cancelled: Callable[[], bool]
+        self, settle: Settle, work: Callable[[], Work], cancelled: Callable[[], bool]
     ) -> Verdict:
-        """Wait as `settle` says. While `busy` says so, the screen does not count as quiet."""
+        """Wait as `settle` says; `work` is asked every LOOK_S what the application does."""
         with self._eyes_open():
-            verdict = self._wait_for_quiet(settle, busy, cancelled)
+            verdict = self._wait_for_quiet(settle, work, cancelled)
         self._waited = True
         self._acted.set()
         return verdict
 
     def _wait_for_quiet(
-        self, settle: Settle, busy: Callable[[], bool], cancelled: Callable[[], bool]
+        self, settle: Settle, work: Callable[[], Work], cancelled: Callable[[], bool]
     ) -> Verdict:
         now = time.monotonic()
         since = now if settle.anew else max(self._ended, self._blind_until)
-        activity = Activity(settle, now, since, self._places)
+        activity = Activity(settle, now, since, self._places, hums=self._hums)
         recent = now <= self._ended + settle.cap  # an action long ago explains no request of now
-        asked, working = -math.inf, False
+        asked = -math.inf
+        works: Work = "rests"
         while True:
             if cancelled():
                 raise Fault("interrupted", "cancelled while waiting for a quiet screen", {"cancelled": True})
@@ -88,17 +90,18 @@ class Observer:
             found = self._look()
             now = time.monotonic()
             if now - asked >= LOOK_S:  # its answer is about the looks before, too, so they keep their pace
-                asked, working = now, busy()
+                asked, works = now, work()
             news = self._requests.latest(now) if recent else -math.inf
             with self._lock:
-                verdict = activity.verdict(now, news=news, busy=working)
+                verdict = activity.verdict(now, news=news, work=works)
                 quiet_at = activity.quiet_at(now, news)
             if verdict is not None:
+                self._hums = works == "works"
                 return verdict
             if found:
                 time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))
             else:
-                due = looked + LOOK_S if working else min(looked + LOOK_S, quiet_at)
+                due = looked + LOOK_S if works != "rests" else min(looked + LOOK_S, quiet_at)
                 self._screen.wait_for_drawing(due - time.monotonic())
 
     @contextmanager

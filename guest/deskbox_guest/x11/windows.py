@@ -49,6 +49,17 @@ def app_under_pointer(link: Link) -> str:
     return ""
 
 
+def pid_under_pointer(link: Link) -> int:
+    """The process that made the innermost window that the pointer is in; 0 if it is in none."""
+    with suppress(BadWindow, BadDrawable):
+        window = link.root
+        while isinstance(child := window.query_pointer().child, XWindow):
+            window = child
+        if window is not link.root:
+            return client_pid(link, window.id)
+    return 0
+
+
 def client_pid(link: Link, window_id: int) -> int:
     """The process that made a window, as the server knows it from its socket; 0 if it does not."""
     for found in res.query_client_ids(link.display, [(window_id, res.LocalClientPIDMask)]).ids:

@@ -37,8 +37,8 @@ OWNER = "template"  # in the command line of a machine that is booted to be froz
 _SPACE_NEEDED = 1_500_000_000  # bytes: twice what a template takes
 # Seconds that an emulated boot takes on a busy computer, and as much again.
 _BOOT_TIMEOUT = 600.0
-# A machine is at rest when QEMU takes at most so much of a processor during so many seconds. Else each
-# machine that goes on from it would first finish what it had begun.
+# A machine is at rest when QEMU takes at most so much of a processor during so many seconds, or would take it
+# if others left it to QEMU. Else each machine that goes on from it would first finish what it had begun.
 _REST_SHARE, _REST_S, _REST_MOST_S = 0.15, 1.0, 90.0
 
 
@@ -178,19 +178,22 @@ def _boot(running: Process, wanted: ImageSpec, progress: Progress) -> None:
     while time.monotonic() < deadline:
         time.sleep(_REST_S)
         now = _processor_seconds(running)
-        if now - before <= _REST_SHARE * _REST_S:
+        if sum(seconds - before.get(thread, 0.0) for thread, seconds in now.items()) <= _REST_SHARE * _REST_S:
             return
         before = now
     # Something in it goes on working for ever. It is usable all the same.
 
 
-def _processor_seconds(running: Process) -> float:
-    """User and system time so far: proc_pid_stat(5)."""
-    try:
-        fields = Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError as error:
-        raise DeskboxError("the machine ended before it could be frozen") from error
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _processor_seconds(running: Process) -> dict[str, float]:
+    """How long each of its threads has run or stood in line for a processor: the scheduler's statistics."""
+    seconds = {}
+    for thread in Path(f"/proc/{running.pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            ran, waited, _ = thread.read_text().split()
+            seconds[thread.parent.name] = (int(ran) + int(waited)) / 1e9
+    if not seconds:
+        raise DeskboxError("the machine ended before it could be frozen")
+    return seconds
 
 
 def _check_space() -> None:
