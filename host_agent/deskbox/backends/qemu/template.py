@@ -37,9 +37,9 @@ OWNER = "template"  # in the command line of a machine that is booted to be froz
 _SPACE_NEEDED = 1_500_000_000  # bytes: twice what a template takes
 # Seconds that an emulated boot takes on a busy computer, and as much again.
 _BOOT_TIMEOUT = 600.0
-# A machine is at rest when QEMU takes at most so much of a processor during so many seconds, or would take it
-# if others left it to QEMU. Else each machine that goes on from it would first finish what it had begun.
-_REST_SHARE, _REST_S, _REST_MOST_S = 0.15, 1.0, 90.0
+# A machine is at rest when its load is at most that during so many seconds. Else each machine that goes on
+# from it would first finish what it had begun.
+_REST_LOAD, _REST_S, _REST_MOST_S = 0.15, 1.0, 90.0
 
 
 def ensure(
@@ -174,14 +174,16 @@ def _boot(running: Process, wanted: ImageSpec, progress: Progress) -> None:
     finally:
         channel.close()
     deadline = time.monotonic() + _REST_MOST_S
-    before = _processor_seconds(running)
-    while time.monotonic() < deadline:
-        time.sleep(_REST_S)
-        now = _processor_seconds(running)
-        if sum(seconds - before.get(thread, 0.0) for thread, seconds in now.items()) <= _REST_SHARE * _REST_S:
-            return
-        before = now
-    # Something in it goes on working for ever. It is usable all the same.
+    while _load(running, _REST_S) > _REST_LOAD and time.monotonic() < deadline:
+        pass  # if it goes on working for ever, it is usable all the same
+
+
+def _load(running: Process, seconds: float) -> float:
+    """The processors it would keep busy during that time, if it had them for itself: 1 is one."""
+    began, before = time.monotonic(), _processor_seconds(running)
+    time.sleep(seconds)
+    took, now = time.monotonic() - began, _processor_seconds(running)
+    return sum(spent - before.get(thread, 0.0) for thread, spent in now.items()) / took
 
 
 def _processor_seconds(running: Process) -> dict[str, float]:
