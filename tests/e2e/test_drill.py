@@ -69,7 +69,8 @@ def test_the_drill_is_verified_in_every_view_and_leaves_nothing(desktop: Desktop
     before = traces(desktop)
     started = time.monotonic()
     report = run_drill(desktop)
-    assert [each.wrong for each in report.passes] == [(), (), ()]
+    said = [each.outcome.final_text for each in report.passes]
+    assert [each.wrong for each in report.passes] == [(), (), ()], said
     assert report.verified
     assert time.monotonic() - started < patient(60)
     assert [each.planned.loop for each in report.passes] == ["toolset", "runner", "runner"]
