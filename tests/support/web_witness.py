@@ -24,6 +24,18 @@ import sys, urllib.request
 body = sys.argv[2].encode() if len(sys.argv) > 2 else None
 print(urllib.request.urlopen(sys.argv[1], body, timeout=30).read().decode())
 """
+# The guest ends a server within moments of being asked to, and the next one needs its port.
+FREE = """
+import socket, sys, time
+end = time.monotonic() + 10
+while time.monotonic() < end:
+    try:
+        socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
+    except ConnectionRefusedError:
+        sys.exit()
+    time.sleep(0.02)
+sys.exit("another witness still listens")
+"""
 LISTENING = """
 import socket, sys, time
 end = time.monotonic() + 10
@@ -94,6 +106,7 @@ def web_witness(desktop: Desktop) -> Iterator[WebWitness]:
     desktop.exec(["mkdir", "-p", HOME])
     for source in ("witness_web.py", "events.html"):
         desktop.write_file(f"{HOME}/{source}", (SOURCES / source).read_bytes())
+    assert desktop.exec(["python3", "-c", FREE, str(PORT)]).exit_code == 0
     ended = threading.Event()
 
     def serve() -> None:

@@ -46,6 +46,7 @@ DRAG_MAX_STEPS = 1500
 # the press before the pointer is gone, and a drop target answers over the X server whether it wants what is
 # dragged; a release before its answer cancels the drop.
 DRAG_REST_S = 0.1
-# From then on until the application and its processes have rested for so long, on a machine that is slow; one
-# that never rests, because its page is animated, is not waited for longer.
-DROP_QUIET_S, DROP_MOST_S = 0.01, 1.5
+# From then on until the application and its processes have rested for so long, on a machine that is slow:
+# longer than a thread between two of them may stand in line for a processor. One that never rests, because
+# its page is animated, is not waited for longer.
+DROP_QUIET_S, DROP_MOST_S = 0.03, 1.5
