@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 from Xlib import X
@@ -42,8 +43,7 @@ def _frame(link: Link, window_id: int) -> int:
 def app_under_pointer(link: Link) -> str:
     """The WM_CLASS class of the application whose window the pointer is in; "" if it is in none."""
     with suppress(BadWindow, BadDrawable):
-        window = link.root
-        while isinstance(window := window.query_pointer().child, XWindow):
+        for window in _under_pointer(link):
             if classes := window.get_wm_class():
                 return str(classes[1])
     return ""
@@ -52,12 +52,16 @@ def app_under_pointer(link: Link) -> str:
 def pid_under_pointer(link: Link) -> int:
     """The process that made the innermost window that the pointer is in; 0 if it is in none."""
     with suppress(BadWindow, BadDrawable):
-        window = link.root
-        while isinstance(child := window.query_pointer().child, XWindow):
-            window = child
-        if window is not link.root:
-            return client_pid(link, window.id)
+        if windows := list(_under_pointer(link)):
+            return client_pid(link, windows[-1].id)
     return 0
+
+
+def _under_pointer(link: Link) -> Iterator[XWindow]:
+    """The windows that the pointer is in, the outermost first."""
+    window = link.root
+    while isinstance(window := window.query_pointer().child, XWindow):
+        yield window
 
 
 def client_pid(link: Link, window_id: int) -> int:
