@@ -11,8 +11,8 @@ import zipfile
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
+from deskbox.cache import cache_dir
 from deskbox.errors import DeskboxError
-from deskbox.images import cache_dir
 
 _LOCK = "peers.lock"
 

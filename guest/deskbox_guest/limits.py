@@ -1,7 +1,8 @@
-"""What a guest may use, whatever runs it: a container, or a machine. These are limits, not reservations."""
+"""What is the same in every guest, whatever runs it, and what it may use: limits, not reservations."""
 
 from __future__ import annotations
 
+HOSTNAME = "deskbox"  # of a machine that goes on from a frozen one, only the beginning
 UID = 1000  # of the guest's one user, as the guest sees it
 
 _MB = 1024 * 1024

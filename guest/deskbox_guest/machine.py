@@ -32,7 +32,6 @@ from typing import Any, NoReturn
 from deskbox_guest import limits, ports
 from deskbox_guest.session import MACHINE_ID
 
-HOSTNAME = "deskbox"
 OUTPUT_LIMIT = 32 * 1024  # bytes of the session's own output that reach the console
 
 _CGROUP = Path("/sys/fs/cgroup/desktop")
@@ -101,7 +100,7 @@ def set_up() -> None:
     (_CGROUP / "pids.max").write_text(str(limits.TASKS))
     # As in a container: nobody looks into another's process.
     Path("/proc/sys/kernel/yama/ptrace_scope").write_text("2")
-    socket.sethostname(HOSTNAME)
+    socket.sethostname(limits.HOSTNAME)
     _loopback_up()
     for link, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         with contextlib.suppress(FileExistsError):

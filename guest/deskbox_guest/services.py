@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from deskbox_guest import browser, files, protocol, run, view
+from deskbox_guest import files, protocol, run, view
 from deskbox_guest.protocol import Fault
 from deskbox_guest.server import Call, Disconnected, Handler
 from deskbox_guest.session import MACHINE_ID
@@ -88,6 +88,8 @@ class Services:
         call.respond({"windows": [protocol.to_head(window) for window in self._desktop.windows()]})
 
     def open_url(self, call: Call) -> None:
+        from deskbox_guest import browser  # not needed before the agent answers
+
         with _bad_input(), self._desktop.acting():
             browser.open_url(str(call.head["url"]))
         call.respond({})

@@ -7,7 +7,8 @@
 
 The X socket exists before the X server does: the session makes it and hands it over, as systemd would, and
 the message bus's too. So nobody waits for anybody: all programs start at once, and what they say waits in
-the sockets' queues.
+the sockets' queues. This module imports little, because all of them wait for that; what Firefox's start needs
+besides is imported when the others have been started.
 
 Environment: DESKBOX_SIZE (WIDTHxHEIGHT, pixels), DESKBOX_URL (the first page; empty: no browser),
 DESKBOX_ENGINE (of scripts: xtest, the default, or xdotool), DESKBOX_SOCKET (which the agent dials), or
@@ -24,19 +25,17 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
-from deskbox_guest import browser
-from deskbox_guest.protocol import ENGINES, LOGS, Fault
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 DEFAULT_SIZE = "1280x800"
+DEFAULT_ENGINE = "xtest"
 MIN_SIZE, MAX_SIZE = (320, 240), (3840, 2160)
 
 END_WITHIN = 1.0  # seconds that programs get to end by themselves
@@ -46,18 +45,19 @@ LOG_LIMIT = 1024 * 1024  # bytes of each program's output that are kept, and as 
 
 _X_SOCKET = Path("/tmp/.X11-unix/X0")
 _X_LOCK = Path("/tmp/.X0-lock")
-_LOGS = Path(LOGS)
+_LOGS = Path("/tmp/log")  # `protocol.LOGS`
 MACHINE_ID = Path("/run/machine-id")  # new for each start; /etc/machine-id is a link to it
 _FIRST_LISTENING_FD = 3  # where a program that is handed a listening socket looks for it
 
 
-@dataclass(frozen=True)
 class Settings:
-    width: int
-    height: int
-    url: str
-    engine: str
-    home_archive: str
+    def __init__(self, width: int, height: int, url: str | None, engine: str, home_archive: str) -> None:
+        """`url` of the first page; None: the start page, "": no browser."""
+        self.width = width
+        self.height = height
+        self.url = url
+        self.engine = engine
+        self.home_archive = home_archive
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -67,31 +67,56 @@ class Settings:
         if not (MIN_SIZE[0] <= width <= MAX_SIZE[0] and MIN_SIZE[1] <= height <= MAX_SIZE[1]):
             smallest, largest = (f"{w}x{h}" for w, h in (MIN_SIZE, MAX_SIZE))
             raise ValueError(f"DESKBOX_SIZE is {size!r} and must be WIDTHxHEIGHT, {smallest} to {largest}")
-        url = os.environ.get("DESKBOX_URL", browser.START_PAGE)
+        url = os.environ.get("DESKBOX_URL")
         if url:
-            browser.check_url(url)
-        engine = os.environ.get("DESKBOX_ENGINE") or ENGINES[0]
-        if engine not in ENGINES:
-            raise ValueError(f"DESKBOX_ENGINE is {engine!r} and must be {' or '.join(ENGINES)}")
+            _check_url(url)
+        engine = os.environ.get("DESKBOX_ENGINE") or DEFAULT_ENGINE
+        if engine != DEFAULT_ENGINE:
+            _check_engine(engine)
         return cls(width, height, url, engine, os.environ.get("DESKBOX_HOME_ARCHIVE", ""))
 
 
-@dataclass
+def _check_url(url: str) -> None:
+    from deskbox_guest.browser import check_url
+    from deskbox_guest.protocol import Fault
+
+    try:
+        check_url(url)
+    except Fault as fault:
+        raise ValueError(str(fault)) from None
+
+
+def _check_engine(engine: str) -> None:
+    from deskbox_guest.protocol import ENGINES
+
+    if engine not in ENGINES:
+        raise ValueError(f"DESKBOX_ENGINE is {engine!r} and must be {' or '.join(ENGINES)}")
+
+
 class Program:
-    """One program of the desktop. `extra` gives the environment that the n-th start adds."""
+    """One program of the desktop."""
 
-    name: str
-    argv: list[str]
-    listening: socket.socket | None = None
-    again: bool = True
-    extra: Callable[[int], dict[str, str]] = lambda start: {}
-
-    pid: int = 0  # 0: not running
-    pidfd: int = -1
-    starts: int = 0
-    started: float = 0.0  # time.monotonic
-    failures: int = 0  # ends in a row, each soon after the start
-    due: float | None = field(default=0.0)  # time.monotonic of the next start; None: none is planned
+    def __init__(
+        self,
+        name: str,
+        argv: list[str],
+        *,
+        listening: socket.socket | None = None,
+        again: bool = True,
+        extra: Callable[[int], dict[str, str]] = lambda start: {},
+    ) -> None:
+        """`again`: it is started again when it ends. `extra`: the environment that the n-th start adds."""
+        self.name = name
+        self.argv = argv
+        self.listening = listening
+        self.again = again
+        self.extra = extra
+        self.pid = 0  # 0: not running
+        self.pidfd = -1
+        self.starts = 0
+        self.started = 0.0  # time.monotonic
+        self.failures = 0  # ends in a row, each soon after the start
+        self.due: float | None = 0.0  # time.monotonic of the next start; None: none is planned
 
 
 class Log:
@@ -114,6 +139,7 @@ class Log:
 class Session:
     def __init__(self, settings: Settings) -> None:
         self._boot_time = time.monotonic()
+        self._url = settings.url
         self._engine = settings.engine
         if settings.home_archive:
             _fill_home(settings.home_archive)
@@ -148,16 +174,13 @@ class Session:
         self._x_server = Program("xvfb", x_server, listening=_listen(_X_SOCKET), again=False)
         # The socket is ours, so no server is alive that a lock could belong to.
         _X_LOCK.unlink(missing_ok=True)
-        MACHINE_ID.write_text(uuid.uuid4().hex + "\n")
+        MACHINE_ID.write_text(os.urandom(16).hex() + "\n")
         self._programs = [
             self._x_server,
             Program("agent", [sys.executable, "-m", "deskbox_guest.agent"], extra=self._agent_environment),
             Program("dbus", bus, listening=_listen(runtime / "bus")),
+            Program("jwm", ["jwm"]),
         ]
-        if settings.url:
-            browser.prepare_profile()
-            self._programs.append(Program("firefox", browser.command(settings.url), again=False))
-        self._programs.append(Program("jwm", ["jwm"]))
         self._logs = {program.name: Log(_LOGS / f"{program.name}.log") for program in self._programs}
 
     def _agent_environment(self, start: int) -> dict[str, str]:
@@ -169,9 +192,18 @@ class Session:
 
     def run(self) -> int:
         """Keep the desktop up until a signal asks for its end (0) or the X server ends (1)."""
+        try:
+            return self._run()
+        finally:
+            self._end()
+
+    def _run(self) -> int:
         signals = _signals_to_pipe()
         poll = select.poll()
         poll.register(signals, select.POLLIN)
+        self._start_what_is_due(poll)
+        if self._url != "":
+            self._add_browser()
         for log in self._logs.values():
             poll.register(log.read_end, select.POLLIN)
         while True:
@@ -186,8 +218,15 @@ class Session:
                     status = _reap(program)
                     print(f"{program.name} ended with status {status}", file=sys.stderr, flush=True)
             if signals in ready or not self._x_server.pid:
-                self._end()
                 return 0 if signals in ready else 1
+
+    def _add_browser(self) -> None:
+        from deskbox_guest import browser
+
+        browser.prepare_profile()
+        command = browser.command() if self._url is None else browser.command(self._url)
+        self._programs.append(Program("firefox", command, again=False))
+        self._logs["firefox"] = Log(_LOGS / "firefox.log")
 
     def _start_what_is_due(self, poll: select.poll) -> None:
         for program in self._programs:
@@ -211,6 +250,8 @@ class Session:
 
 
 def _fill_home(archive: str) -> None:
+    import subprocess
+
     done = subprocess.run(
         ["tar", "--extract", "--file", archive, "--directory", str(Path.home())],
         stdin=subprocess.DEVNULL,
@@ -314,7 +355,7 @@ def _signals_to_pipe() -> int:
 def main() -> int:
     try:
         session = Session(Settings.from_environment())
-    except (ValueError, Fault) as error:
+    except ValueError as error:
         print(f"deskbox session: {error}", file=sys.stderr)
         return 2
     return session.run()

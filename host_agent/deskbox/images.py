@@ -32,6 +32,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
+from deskbox.cache import cache_dir
 from deskbox.errors import DeskboxError, InvalidInput, Refused
 
 if TYPE_CHECKING:  # half of the guests need no Docker engine, and its client takes a while to import
@@ -205,14 +206,6 @@ def site_packages(progress: Progress) -> dict[PurePosixPath, bytes]:
                 PurePosixPath(name): archive.read(name) for name in archive.namelist() if name[-1] != "/"
             }
     return files
-
-
-def cache_dir() -> Path:
-    """DESKBOX_CACHE_DIR, or `deskbox` in XDG_CACHE_HOME, or in ~/.cache."""
-    own = os.environ.get("DESKBOX_CACHE_DIR")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deskbox"
 
 
 def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:

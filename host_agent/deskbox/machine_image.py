@@ -25,6 +25,7 @@ from typing import IO
 
 from deskbox import images, machine_kernel
 from deskbox.backends.qemu.command import ARCHITECTURES, Architecture, architecture
+from deskbox.cache import cache_dir
 from deskbox.compiled import compiled
 from deskbox.errors import DeskboxError, Refused
 from deskbox.images import Progress
@@ -86,8 +87,8 @@ def prune(progress: Progress) -> None:
     with images.locked(progress):
         keep = {_agent_path(), *(_kernel_path(arch) for arch in ARCHITECTURES)}
         keep |= {_root_path(images.rootfs_path(arch=arch)) for arch in ARCHITECTURES}
-        keep |= {_root_path(rootfs) for rootfs in images.cache_dir().glob("rootfs-*.tar")}
-        for path in sorted(set(images.cache_dir().glob("machine-*")) - keep):
+        keep |= {_root_path(rootfs) for rootfs in cache_dir().glob("rootfs-*.tar")}
+        for path in sorted(set(cache_dir().glob("machine-*")) - keep):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             progress(f"deleted {path}")
 
@@ -110,7 +111,7 @@ def _kernel_path(arch: Architecture) -> Path:
     digest = hashlib.sha256(f"{arch} {images.SUITE}\n".encode())
     for name, data in recipe().items():
         digest.update(f"{name}\n{len(data)}\n".encode() + data)
-    return images.cache_dir() / f"machine-kernel-{digest.hexdigest()[:12]}"
+    return cache_dir() / f"machine-kernel-{digest.hexdigest()[:12]}"
 
 
 def _packages(arch: Architecture) -> list[str]:
@@ -124,11 +125,11 @@ def _kernel(progress: Progress, arch: Architecture, fresh: bool) -> Path:
         return target
     started = time.monotonic()
     progress("fetching the machine's kernel")
-    with tempfile.TemporaryDirectory(dir=images.cache_dir(), prefix="partial-") as directory:
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as directory:
         archive = Path(directory) / "kernel.tar"
         options = ["--variant", "extract", "--include", ",".join(_packages(arch))]
         options += ["--architectures", images.DEBIAN_ARCHITECTURES[arch]]
-        log = images.cache_dir() / "mmdebstrap-kernel.log"
+        log = cache_dir() / "mmdebstrap-kernel.log"
         images.run_mmdebstrap(options, archive, log, progress, "the machine's kernel")
         result = Path(directory) / "kernel"
         result.mkdir()
@@ -205,7 +206,7 @@ def _initramfs(busybox: bytes, modules: list[tuple[str, bytes]]) -> bytes:
 # --- the disks -------------------------------------------------------------------------------------------
 def _disk_path(kind: str, source: str) -> Path:
     digest = hashlib.sha256(f"{source} {' '.join(_SQUASHFS)}".encode()).hexdigest()
-    return images.cache_dir() / f"machine-{kind}-{digest[:12]}.squashfs"
+    return cache_dir() / f"machine-{kind}-{digest[:12]}.squashfs"
 
 
 def _is_newer(made: Path, source: Path) -> bool:
@@ -250,7 +251,7 @@ def _pack_agent(progress: Progress, rootfs: Path, target: Path) -> None:
 
 def _pack(first: bytes, tar: IO[bytes], target: Path) -> None:
     """A squashfs file of a tar, before which come the entries `first`. Owners and modes are the tar's."""
-    with tempfile.TemporaryDirectory(dir=images.cache_dir(), prefix="partial-") as directory:
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as directory:
         partial = Path(directory) / "disk.squashfs"
         command = ["sqfstar", *_SQUASHFS, str(partial)]
         with (Path(directory) / "log").open("w+") as log:

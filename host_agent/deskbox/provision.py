@@ -32,8 +32,8 @@ import requests.exceptions
 import tenacity
 
 from deskbox import backends, viewer
+from deskbox.cache import cache_dir
 from deskbox.errors import InvalidInput, Refused
-from deskbox.images import cache_dir
 from deskbox.processes import Process
 from deskbox.registry import state_dir
 

@@ -29,7 +29,7 @@ from typing import Literal
 import msgspec
 
 from deskbox import backends, control
-from deskbox.backends import connections
+from deskbox.backends.base import SOCKET
 from deskbox.errors import DeskboxError, InvalidInput, Refused
 from deskbox_guest.protocol import EngineName
 
@@ -92,7 +92,7 @@ class Home:
         self.guest_dir = self.path / "guest"
         self.log = self.path / "keeper.log"
         self._lock_file = self.path.with_name(f"{name}.lock")
-        longest = self.guest_dir / connections.SOCKET
+        longest = self.guest_dir / SOCKET
         if len(os.fsencode(longest)) > _MAX_SOCKET_PATH:
             raise Refused(
                 f"the path {longest} is longer than the {_MAX_SOCKET_PATH} bytes that a socket may "

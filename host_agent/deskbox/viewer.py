@@ -26,8 +26,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from deskbox.cache import cache_dir
 from deskbox.errors import DeskboxError, Refused
-from deskbox.images import cache_dir
 
 _log = logging.getLogger(__name__)
 

@@ -103,11 +103,15 @@ def seed(state_dir: Path) -> Iterator[None]:
     snapshots.remove("seed")
 
 
-def at_step(code: str, step: str, whom: str) -> None:
-    caller = start(code)
+def wait_for(step: str, caller: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 180
     while not STEPS[step]() and caller.poll() is None:
         assert time.monotonic() < deadline
+
+
+def at_step(code: str, step: str, whom: str) -> None:
+    caller = start(code)
+    wait_for(step, caller)
     kill(whom, caller)
     usable_or_nothing()
 
@@ -116,6 +120,20 @@ def at_step(code: str, step: str, whom: str) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_while_a_desktop_starts(step: str, whom: str) -> None:
     at_step(LAUNCH, step, whom)
+
+
+@pytest.mark.parametrize(
+    "step", ["it has a keeper", "its guest is there", "its keeper listens", "its guest is known"]
+)
+def test_asked_to_end_while_a_desktop_starts(step: str) -> None:
+    """The keeper ends its guest itself, however early it is asked."""
+    caller = start(LAUNCH)
+    wait_for(step, caller)
+    for keeper in _keepers():
+        keeper.send(signal.SIGTERM)
+    assert caller.wait(180) != 0
+    usable_or_nothing()
+    assert registry.find(NAME) is None
 
 
 @pytest.mark.usefixtures("seed")

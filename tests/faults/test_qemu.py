@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from tests.support.guests import guest_id, guests_named, kill_agent
 
-from deskbox import images, registry
+from deskbox import registry
 from deskbox.backends.qemu import command, frozen, process, template
 from deskbox.backends.qemu.frozen import Frozen
+from deskbox.cache import cache_dir
 from deskbox.control import Control
 from deskbox.desktop import Desktop
 from deskbox.errors import DeskboxError, Unavailable
@@ -249,7 +250,7 @@ template.ensure(image, "tcg", ImageSpec(size=(400, 300)), lambda text: print(tex
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that has the machine's image, and no templates."""
-    for path in images.cache_dir().iterdir():
+    for path in cache_dir().iterdir():
         if path.name != "templates" and not path.name.startswith("partial-"):
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.setenv("DESKBOX_CACHE_DIR", str(tmp_path))

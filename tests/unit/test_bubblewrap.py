@@ -159,14 +159,14 @@ def test_a_control_group_comes_and_goes() -> None:
 @pytest.mark.parametrize("name", ["half", "whole"])
 def test_a_tree_that_exists_is_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESKBOX_CACHE_DIR", str(tmp_path))
-    tree.trees().mkdir()
+    sandbox.trees().mkdir()
 
     def fill(into: Path) -> None:
         (into / "file").write_text("x")
         if name == "half":
             raise OSError("the disk is full")
 
-    target = tree.trees() / "root-1"
+    target = sandbox.trees() / "root-1"
     if name == "half":
         with pytest.raises(OSError, match="full"):
             tree._make(target, lambda _: None, "making", fill)
@@ -180,11 +180,11 @@ def test_a_tree_that_exists_is_whole(name: str, tmp_path: Path, monkeypatch: pyt
 def test_pruning_spares_what_is_current_or_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESKBOX_CACHE_DIR", str(tmp_path))
     for name in ("root-1", "root-2", "root-3", "site-1", "site-2", "site-3"):
-        (tree.trees() / name).mkdir(parents=True)
-    (tree.trees() / "root-3" / "closed").mkdir(mode=0o000)
+        (sandbox.trees() / name).mkdir(parents=True)
+    (sandbox.trees() / "root-3" / "closed").mkdir(mode=0o000)
     told: list[str] = []
     tree.prune("root-1/site-1", ["root-2/site-1"], told.append)
-    assert sorted(path.name for path in tree.trees().iterdir()) == ["root-1", "root-2", "site-1"]
+    assert sorted(path.name for path in sandbox.trees().iterdir()) == ["root-1", "root-2", "site-1"]
     assert len(told) == 3
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import tarfile
@@ -368,15 +367,6 @@ def test_pruning_spares_what_is_current_or_in_use(engine: Engine, cache: Path) -
     images.prune(engine, lambda line: None)  # type: ignore[arg-type]
     assert set(engine.tags) == {current, f"deskbox/base:{images.recipe_hash()[:12]}", "deskbox/guest:used"}
     assert [path.name for path in cache.glob("rootfs-*")] == [f"rootfs-{images.recipe_hash()[:12]}.tar"]
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"HOME": "/home/someone"})
-    assert images.cache_dir() == Path("/home/someone/.cache/deskbox")
-    os.environ["XDG_CACHE_HOME"] = "/var/cache/someone"
-    assert images.cache_dir() == Path("/var/cache/someone/deskbox")
-    os.environ["DESKBOX_CACHE_DIR"] = "/data"
-    assert images.cache_dir() == Path("/data")
 
 
 def test_wheels_are_checked_by_their_hash() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deskbox_guest import browser, session
-from deskbox_guest.protocol import Fault
+from deskbox_guest import protocol, session
 from deskbox_guest.session import Log, Program, Settings
 
 
@@ -25,7 +25,7 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch, size: str, expected: tuple[int, 
     monkeypatch.setenv("DESKBOX_SIZE", size)
     settings = Settings.from_environment()
     assert (settings.width, settings.height) == expected
-    assert settings.url == browser.START_PAGE
+    assert settings.url is None
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,31 @@ def test_the_first_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESKBOX_URL", "")
     assert Settings.from_environment().url == ""
     monkeypatch.setenv("DESKBOX_URL", "javascript:alert(1)")
-    with pytest.raises(Fault):
+    with pytest.raises(ValueError, match=r"can't open .*: a URL must begin with http://"):
         Settings.from_environment()
+
+
+def test_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert protocol.ENGINES[0] == session.DEFAULT_ENGINE
+    for engine in protocol.ENGINES:
+        monkeypatch.setenv("DESKBOX_ENGINE", engine)
+        assert Settings.from_environment().engine == engine
+    monkeypatch.setenv("DESKBOX_ENGINE", "mouse")
+    with pytest.raises(ValueError, match="'mouse' and must be xtest or xdotool"):
+        Settings.from_environment()
+
+
+def test_logs_are_where_the_host_looks_for_them() -> None:
+    assert str(session._LOGS) == protocol.LOGS
+
+
+def test_all_programs_wait_for_few_imports() -> None:
+    """Without those that take as long as all others together."""
+    heavy = {"dataclasses", "typing", "subprocess", "deskbox_guest.protocol"}
+    code = f"import sys, deskbox_guest.session; print({heavy!r} & sys.modules.keys())"
+    site = str(Path(session.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": site}, capture_output=True)
+    assert done.stdout == b"set()\n", done.stderr
 
 
 def test_a_log_keeps_the_latest_and_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

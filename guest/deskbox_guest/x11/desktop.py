@@ -6,21 +6,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from Xlib.error import ConnectionClosedError, XError
 
 from deskbox_guest.protocol import Fault, Held, Settle, Step, StepResult, Window
 from deskbox_guest.x11 import held as held_state
 from deskbox_guest.x11 import windows as window_list
-from deskbox_guest.x11.activity import Work
-from deskbox_guest.x11.capture import Screen
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.inject import Injector, XTest
 from deskbox_guest.x11.input import Engine
-from deskbox_guest.x11.picture import NO_PICTURE, region
 from deskbox_guest.x11.script import parse
-from deskbox_guest.x11.settle import Observer
 from deskbox_guest.x11.xdotool import Xdotool
+
+if TYPE_CHECKING:  # see `sight`
+    from deskbox_guest.x11.activity import Work
+    from deskbox_guest.x11.sight import Sight
 
 MAX_SETTLE_S = 600.0
 
@@ -38,13 +39,14 @@ class X11Desktop:
 
         Undoes changes to the keyboard that a predecessor left behind.
         """
+        self._display = display
         self._script_lock = threading.RLock()
         self._facts_lock = threading.Lock()
         self._facts = Link(display)
         self._input_link = Link(display)
         self._engine = Engine(self._input_link, _INJECTORS[engine](self._input_link))
-        self._screen = Screen(Link(display), display)
-        self._observer = Observer(self._screen)
+        self._sight_lock = threading.Lock()
+        self._sight_if_any: Sight | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -58,8 +60,7 @@ class X11Desktop:
         key and no button is down any more; "too_large" that all has been done except for the picture.
         """
         with _server_trouble():
-            if step.frame is not None:
-                region(step.frame, self.size)
+            self._sight().check(step.frame)
             if step.settle is not None:
                 _check_settle(step.settle)
             if not step.script:
@@ -73,11 +74,12 @@ class X11Desktop:
     @contextmanager
     def acting(self) -> Iterator[None]:
         """Around whatever may make the screen change: the next wait for a quiet screen is about this."""
-        self._observer.action_begins()
+        observer = self._sight().observer
+        observer.action_begins()
         try:
             yield
         finally:
-            self._observer.action_ended()
+            observer.action_ended()
 
     def held(self) -> Held:
         """What the X server believes to be down, whoever pressed it."""
@@ -99,13 +101,13 @@ class X11Desktop:
         with _server_trouble():
             if not self.windows():
                 return False
-            _, image = self._screen.pixels()
+            _, image = self._sight().screen.pixels()
             return any(band.getextrema()[0] != band.getextrema()[1] for band in image.split())
 
     def colour(self, x: int, y: int) -> object:
         """Of one pixel of the screen, without the pointer."""
         with _server_trouble():
-            return self._screen.pixels()[1].getpixel((x, y))
+            return self._sight().screen.pixels()[1].getpixel((x, y))
 
     def awaits_page(self) -> bool:
         """Whether a browser's window is there whose page has not told its title yet."""
@@ -114,24 +116,33 @@ class X11Desktop:
         )
 
     def close(self) -> None:
-        self._observer.close()
-        self._screen.close()
+        if self._sight_if_any is not None:
+            self._sight_if_any.close()
         self._engine.close()
         for link in (self._input_link, self._facts):
             link.close()
 
     def _look(self, step: Step, output: str, cancelled: Callable[[], bool]) -> tuple[StepResult, bytes]:
         started = time.monotonic()
+        sight = self._sight()
         settled = (
-            self._observer.wait_for_quiet(step.settle, self._watch_application(), cancelled)
+            sight.observer.wait_for_quiet(step.settle, self._watch_application(), cancelled)
             if step.settle
             else "none"
         )
         settle_ms = (time.monotonic() - started) * 1000 if step.settle else 0.0
-        picture = self._screen.picture(step.frame) if step.frame else NO_PICTURE
+        picture = sight.picture(step.frame)
         with self._facts_lock:
             pointer = held_state.pointer(self._facts)
         return StepResult(settled, settle_ms, output, *picture.size, pointer), picture.data
+
+    def _sight(self) -> Sight:
+        with self._sight_lock:
+            if self._sight_if_any is None:
+                from deskbox_guest.x11.sight import Sight
+
+                self._sight_if_any = Sight(self._display)
+            return self._sight_if_any
 
     def _watch_application(self) -> Callable[[], Work]:
         """What the application does with what it got.

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from Xlib import X
 from Xlib.ext import xtest
 from Xlib.xobject.drawable import Window as XWindow
 
 from deskbox_guest.protocol import Fault, Held
-from deskbox_guest.x11.activity import Work
 from deskbox_guest.x11.barrier import Barrier, Focus
 from deskbox_guest.x11.display import Link
 from deskbox_guest.x11.drain import FamilyWatch
@@ -53,6 +53,9 @@ from deskbox_guest.x11.timing import (
 )
 from deskbox_guest.x11.typing import Typist, pause, typing_cancelled
 from deskbox_guest.x11.windows import BROWSER, app_under_pointer, pid_under_pointer
+
+if TYPE_CHECKING:
+    from deskbox_guest.x11.activity import Work
 
 # How long a window manager may look at a press before its release is let through; and how often we look
 # whether it has been. It takes half a millisecond.

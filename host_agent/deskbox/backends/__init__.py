@@ -33,6 +33,7 @@ __all__ = [
     "check",
     "create",
     "guests",
+    "kind",
     "named",
     "resolve",
 ]
@@ -65,15 +66,16 @@ def resolve(name: str | None) -> str:
 
 def check(name: str) -> Verdict:
     """Whether this backend works on this machine, found by trying it."""
-    return _kind(named(name)).check()
+    return kind(named(name)).check()
 
 
 def create(name: str) -> Backend:
     """The backend of that name. Raises InvalidInput, or Unavailable if what it needs does not answer."""
-    return _kind(named(name))()
+    return kind(named(name))()
 
 
-def _kind(name: str) -> type[Backend]:
+def kind(name: str) -> type[Backend]:
+    """The backend of that name, not made yet."""
     # Imported here: the Docker SDK takes 0.2 s, and nobody needs all of them.
     if name == "docker":
         from deskbox.backends.docker import DockerBackend

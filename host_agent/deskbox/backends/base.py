@@ -7,15 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from deskbox.backends.connections import SOCKET, Connections, Dialled
 from deskbox.errors import Refused
+
+if TYPE_CHECKING:  # a guest is started before anything is needed that waits for it
+    from deskbox.backends.connections import Connections
 
 Progress = Callable[[str], None]
 # What a snapshot holds: the files of the home directory, or all that runs.
 Contents = Literal["home", "machine"]
 HOME_ARCHIVE = "home.tar"
+# Where a guest dials, in the directory that it shares with the host.
+SOCKET = "guest.sock"
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Backend(ABC):
     @classmethod
     @abstractmethod
     def check(cls) -> Verdict:
-        """Whether this machine can run such guests. Changes nothing."""
+        """Whether this machine can run such guests. Changes nothing, but for what it keeps in the cache."""
 
     @abstractmethod
     def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
@@ -120,6 +124,8 @@ class Backend(ABC):
 
     def connections(self, directory: Path) -> Connections:
         """How the keeper gets byte streams to the guest of that directory."""
+        from deskbox.backends.connections import Dialled
+
         return Dialled(directory)
 
     @abstractmethod

@@ -9,9 +9,9 @@ import socket
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from deskbox.backends.base import SOCKET
 from deskbox.errors import Unavailable
 
-SOCKET = "guest.sock"
 # The agent keeps one spare; more than a few would be a guest that tries to use up our descriptors.
 _MAX_SPARES = 4
 

@@ -62,7 +62,7 @@ class DockerBackend(Backend):
         container: Any = self._client.containers.create(
             spec.image,
             name=f"deskbox-{spec.name}-{secrets.token_hex(4)}",
-            hostname="deskbox",
+            hostname=limits.HOSTNAME,
             labels={LABEL: spec.name, OWNER_LABEL: spec.owner},
             environment=spec.environment(),
             volumes=[f"{spec.directory}:/rpc:ro"],

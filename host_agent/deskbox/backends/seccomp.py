@@ -6,26 +6,61 @@ takes a compiled filter.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
 import tempfile
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from deskbox.cache import cache_dir
 from deskbox.errors import Refused
+
+# Changed whenever a library of the system is: another libseccomp knows other names of system calls.
+_LIBRARIES = Path("/etc/ld.so.cache")
 
 
 def profile() -> dict[str, Any]:
     """The profile that all guests on a kernel of the host have."""
-    text = resources.files("deskbox.backends").joinpath("seccomp.json").read_text()
-    loaded: dict[str, Any] = json.loads(text)
+    loaded: dict[str, Any] = json.loads(_text())
     return loaded
+
+
+def _text() -> str:
+    return resources.files("deskbox.backends").joinpath("seccomp.json").read_text()
 
 
 def compiled() -> bytes:
     """The profile as a classic BPF program (struct sock_filter[]) for this machine's architecture.
 
+    Kept in the cache, because to compile it takes as long as bubblewrap does to make a sandbox.
     Raises Refused if libseccomp is not installed.
     """
+    libraries = _LIBRARIES.stat().st_mtime_ns if _LIBRARIES.exists() else 0
+    name = hashlib.sha256(f"{os.uname().machine} {libraries}\n{_text()}".encode()).hexdigest()[:12]
+    kept = cache_dir() / f"seccomp-{name}.bpf"
+    with contextlib.suppress(FileNotFoundError):
+        return kept.read_bytes()
+    program = _compile()
+    with contextlib.suppress(OSError):  # a cache that can't be written to costs time alone
+        _keep(program, kept)
+    return program
+
+
+def _keep(program: bytes, kept: Path) -> None:
+    """In place of those that were compiled from other things."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix="partial-") as directory:
+        part = Path(directory) / kept.name
+        part.write_bytes(program)
+        for old in kept.parent.glob("seccomp-*.bpf"):
+            old.unlink(missing_ok=True)
+        part.rename(kept)
+
+
+def _compile() -> bytes:
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError) as error:

@@ -23,7 +23,7 @@ from pathlib import Path
 from deskbox import processes
 from deskbox.backends import seccomp
 from deskbox.backends.base import Backend, Guest, GuestSpec, ImageSpec, Progress, Verdict
-from deskbox.backends.bubblewrap import sandbox, tree
+from deskbox.backends.bubblewrap import sandbox
 from deskbox.backends.cgroups import Cgroup
 from deskbox.errors import Refused, Unavailable
 from deskbox.processes import Process, tied_to_us, unused_user
@@ -60,9 +60,13 @@ class BubblewrapBackend(Backend):
         return Verdict(True, f"a trial sandbox works; {names}")
 
     def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
+        from deskbox.backends.bubblewrap import tree  # what a start can do without, and need not wait for
+
         return tree.image(wanted.packages, progress)
 
     def prune(self, progress: Progress) -> None:
+        from deskbox.backends.bubblewrap import tree
+
         used = {image for process in _sandboxes() if (image := _setting(process, _IMAGE))}
         tree.prune(tree.image((), progress), used, progress)
 
@@ -85,7 +89,7 @@ class BubblewrapBackend(Backend):
         return Guest(_guest_id(process, key), facts)
 
     def _start(self, spec: GuestSpec, key: str, group: Cgroup) -> Process:
-        places = sandbox.Places(*tree.places(spec.image), spec.directory)
+        places = sandbox.Places.of(spec.image, spec.directory)
         with _Launch(places) as launch:
             options, program = sandbox.arguments(
                 launch.places,

@@ -1,4 +1,4 @@
-"""The commands that start a guest in bubblewrap. Pure."""
+"""The commands that start a guest in bubblewrap, and what it sees of the host. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from deskbox.cache import cache_dir
 from deskbox.compiled import SITE
 from deskbox_guest import limits
 
@@ -29,9 +30,20 @@ class Places:
     site: Path
     rpc: Path
 
+    @classmethod
+    def of(cls, image: str, rpc: Path) -> Places:
+        """Those of an image by its name, which is that of two directories: see `tree`."""
+        root, _, site = image.partition("/")
+        return cls(trees() / root, trees() / site, rpc)
+
     def staged(self) -> Places:
         """The same, where `staging` puts them."""
         return Places(*(STAGE / name for name in ("root", "site", "rpc")))
+
+
+def trees() -> Path:
+    """Where the images are."""
+    return cache_dir() / "trees"
 
 
 def arguments(
@@ -42,7 +54,8 @@ def arguments(
     The options are for `--args`: what the guest sees of its own start names nothing of the host.
     """
     options = _isolation(seccomp_fd, info_fd)
-    options += ["--uid", str(limits.UID), "--gid", str(limits.UID), "--hostname", "deskbox", "--clearenv"]
+    options += ["--uid", str(limits.UID), "--gid", str(limits.UID), "--hostname", limits.HOSTNAME]
+    options += ["--clearenv"]
     for name, value in {**_ENVIRONMENT, **environment}.items():
         options += ["--setenv", name, value]
     options += ["--ro-bind", str(places.root), "/", "--ro-bind", str(places.site), str(SITE)]
@@ -74,9 +87,11 @@ def staging(places: Places, user: int, command: Sequence[str]) -> list[str]:
 
     The view is a mount namespace of its own: nobody else sees it, and it ends with its last process.
     """
+    targets = (places.staged().root, places.staged().site, places.staged().rpc)
     steps = [f"mount -t tmpfs -o mode=755,size=64k,nosuid,nodev stage {STAGE}"]
-    for target in (places.staged().root, places.staged().site, places.staged().rpc):
-        steps += [f"mkdir {target}", f'mount --rbind "$1" {target}', "shift"]
+    steps += [f"mkdir {' '.join(map(str, targets))}"]
+    steps += [f'mount --rbind "${number}" {target}' for number, target in enumerate(targets, 1)]
+    steps += [f"shift {len(targets)}"]
     steps += [f'exec setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs -- "$@"']
     return [
         *("unshare", "--mount", "--propagation", "private", "--", "sh", "-c", " && ".join(steps), "sh"),

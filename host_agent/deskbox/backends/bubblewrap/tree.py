@@ -18,6 +18,8 @@ from pathlib import Path
 
 from deskbox import images
 from deskbox.backends.base import Progress
+from deskbox.backends.bubblewrap.sandbox import trees
+from deskbox.cache import cache_dir
 from deskbox.compiled import compiled
 from deskbox.errors import DeskboxError
 
@@ -38,16 +40,6 @@ def image(packages: Sequence[str], progress: Progress) -> str:
             site, progress, "adding the agent to the image", lambda into: _write_site(archive, into, progress)
         )
     return name
-
-
-def places(name: str) -> tuple[Path, Path]:
-    """The root and the site of an image."""
-    root, _, site = name.partition("/")
-    return trees() / root, trees() / site
-
-
-def trees() -> Path:
-    return images.cache_dir() / "trees"
 
 
 def prune(current: str, used: Collection[str], progress: Progress) -> None:
@@ -71,9 +63,7 @@ def _make(target: Path, progress: Progress, what: str, fill: Callable[[Path], No
         return
     progress(what)
     # In the cache's own directory: whoever locks it next clears away what a killed builder left there.
-    with tempfile.TemporaryDirectory(
-        dir=images.cache_dir(), prefix="partial-", ignore_cleanup_errors=True
-    ) as part:
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-", ignore_cleanup_errors=True) as part:
         into = Path(part) / "tree"
         into.mkdir()
         umask = os.umask(0o022)  # the guest's user must be able to read what is made

@@ -10,20 +10,21 @@ import os
 import re
 import subprocess
 import threading
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from deskbox import machine_image
 from deskbox.backends.base import Backend, Contents, Guest, GuestSpec, ImageSpec, Progress, Verdict
-from deskbox.backends.connections import Connections
-from deskbox.backends.qemu import command, frozen, process, template
+from deskbox.backends.qemu import command, frozen, process
 from deskbox.backends.qemu.frozen import Frozen
-from deskbox.backends.qemu.ports import Ports
-from deskbox.backends.qemu.probe import probe
 from deskbox.backends.qemu.qmp import Qmp
 from deskbox.errors import DeskboxError, Unavailable
 from deskbox.processes import Process
+
+if TYPE_CHECKING:  # a guest is started before anything is needed that waits for it
+    from concurrent.futures import Future
+
+    from deskbox.backends.connections import Connections
 
 _TRIAL_S = 20.0
 _OFF_S = 2.0  # seconds for a machine to switch itself off; it takes a tenth of one
@@ -71,17 +72,28 @@ class QemuBackend(Backend):
         return Verdict(True, f"{found}; whether it can use KVM is found by a boot, at the first start")
 
     def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
+        from deskbox import machine_image  # what a start can do without, and need not wait for
+        from deskbox.backends.qemu import template
+        from deskbox.backends.qemu.probe import probe
+
         image = machine_image.ensure_machine_image(progress, packages=wanted.packages)
         found = probe(image, progress)
         return str(template.ensure(image, found.accelerator, wanted, progress))
 
     def discard(self, image: str) -> None:
+        from deskbox.backends.qemu import template
+
         template.discard(Path(image))
 
     def build_for(self, arch: str, progress: Progress) -> None:
+        from deskbox import machine_image
+
         machine_image.ensure_machine_image(progress, arch=command.architecture(arch))
 
     def prune(self, progress: Progress) -> None:
+        from deskbox import machine_image
+        from deskbox.backends.qemu import template
+
         machine_image.prune(progress)
         template.prune(progress)
 
@@ -99,9 +111,13 @@ class QemuBackend(Backend):
         return Guest(str(running), {"accelerator": record.kind.accelerator, "qemu": record.kind.program})
 
     def connections(self, directory: Path) -> Connections:
+        from deskbox.backends.qemu.ports import Ports
+
         return Ports(directory)
 
     def wait(self, guest_id: str) -> str:
+        from concurrent.futures import Future
+
         # One monitor tells it, and to one client only.
         with self._lock:
             end = self._ends.get(guest_id)

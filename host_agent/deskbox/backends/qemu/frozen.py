@@ -25,8 +25,7 @@ from deskbox.backends.qemu import command, memory, process
 from deskbox.backends.qemu.command import Machine, Ram
 from deskbox.errors import DeskboxError, Refused
 from deskbox.processes import Process
-from deskbox_guest import protocol
-from deskbox_guest.machine import HOSTNAME
+from deskbox_guest import limits, protocol
 
 RECORD, RAM, STATE = "machine.json", "ram", "state"
 BOOT_FILES = ("kernel", "initramfs", "root", "agent")
@@ -58,7 +57,7 @@ class Kind(msgspec.Struct, frozen=True):
         )
         words = json.dumps(command.command(neutral))
         return cls(
-            program=identity(Path(machine.program)),
+            program=command.identity(Path(machine.program)),
             accelerator=machine.accelerator,
             processor="" if machine.accelerator == "tcg" else _processor(),
             devices=hashlib.sha256(words.encode()).hexdigest(),
@@ -223,7 +222,7 @@ def wake(running: Process, *, url: str) -> None:
             "wake",
             time_ns=time.time_ns(),
             seed=secrets.token_hex(64),
-            hostname=f"{HOSTNAME}-{machine_id[:8]}",
+            hostname=f"{limits.HOSTNAME}-{machine_id[:8]}",
             machine_id=machine_id,
         )
         with process.commands(running) as qmp:
@@ -243,12 +242,6 @@ def _second_name(path: Path, name: Path) -> None:
         os.link(path.resolve(), name)
     except OSError:  # on another disk
         shutil.copyfile(path, name)
-
-
-def identity(program: Path) -> str:
-    """Its path, size and time of change stand for its version: to ask for that takes 30 ms each time."""
-    status = program.resolve().stat()
-    return f"{program} of {status.st_size} bytes, changed {status.st_mtime_ns}"
 
 
 def _processor() -> str:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deskbox import processes
 from deskbox.backends.qemu import command
@@ -28,8 +29,10 @@ from deskbox.backends.qemu.control import Control
 from deskbox.backends.qemu.qmp import Qmp
 from deskbox.errors import DeskboxError, Unavailable
 from deskbox.processes import Process
-from deskbox.rpc.channel import Channel
 from deskbox_guest import protocol
+
+if TYPE_CHECKING:
+    from deskbox.rpc.channel import Channel
 
 # The group of every QEMU that root starts: it may read the memory that machines are copies of.
 GROUP = processes.NOBODIES[0]
@@ -142,6 +145,8 @@ def own_channel(process: Process, timeout: float) -> Channel:
 
     Raises Unavailable if the agent does not listen there within `timeout` seconds.
     """
+    from deskbox.rpc.channel import Channel  # HTTP/2, which no start needs
+
     path = command.port_sockets(directory_of(process))[-1]
     deadline = time.monotonic() + timeout
     patience = _PATIENCE

@@ -22,11 +22,12 @@ from pathlib import Path
 
 import msgspec
 
-from deskbox import images, processes
+from deskbox import processes
 from deskbox.backends.base import ImageSpec, Progress
 from deskbox.backends.qemu import command, frozen, memory, process
 from deskbox.backends.qemu.command import Machine, Ram
 from deskbox.backends.qemu.frozen import Frozen, Kind, Origin
+from deskbox.cache import cache_dir
 from deskbox.errors import DeskboxError, Refused
 from deskbox.machine_image import MachineImage
 from deskbox.processes import Process
@@ -96,10 +97,10 @@ def _current(path: Path) -> bool:
         program = command.find_program(record.arch)
     except Refused:
         return False
-    images_now = {file.stat().st_ino for file in images.cache_dir().glob("machine-*/*")}
-    images_now |= {file.stat().st_ino for file in images.cache_dir().glob("machine-*")}
+    images_now = {file.stat().st_ino for file in cache_dir().glob("machine-*/*")}
+    images_now |= {file.stat().st_ino for file in cache_dir().glob("machine-*")}
     same_files = all((path / name).stat().st_ino in images_now for name in frozen.BOOT_FILES)
-    return same_files and record.kind.program == frozen.identity(Path(program))
+    return same_files and record.kind.program == command.identity(Path(program))
 
 
 def _machine(image: MachineImage, accelerator: command.Accelerator) -> Machine:
@@ -208,7 +209,7 @@ def _check_space() -> None:
 
 
 def _directory() -> Path:
-    return images.cache_dir() / "templates"
+    return cache_dir() / "templates"
 
 
 @contextmanager

@@ -1,12 +1,7 @@
-"""The process that owns one desktop on the host: `python -m deskbox.keeper NAME …`, started by `launch`.
-
-It starts the guest, hands out byte streams to it as file descriptors, freezes it and lets it go on, and when
-the desktop ends, for whatever reason, leaves nothing of it.
-"""
+"""What a keeper does from the moment on at which its guest is being started, until nothing of it is left."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -18,7 +13,7 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
@@ -26,6 +21,7 @@ import msgspec
 from deskbox import backends, control, registry, snapshots
 from deskbox.backends import connections
 from deskbox.errors import DeskboxError, Paused, Refused, Unavailable
+from deskbox.keeper.start import ENDINGS, Start
 from deskbox.rpc.async_channel import AsyncChannel, AsyncStream
 from deskbox.rpc.channel import shut
 from deskbox.rpc.outcome import Disconnected
@@ -62,11 +58,16 @@ class Keeper:
         self._clients: set[asyncio.Task[None]] = set()
 
     # --- life --------------------------------------------------------------------------------------------
-    async def run(self, *, adopt: bool, tie: int | None) -> None:
-        """Bring the desktop up (or take over one that lives), keep it, and leave nothing."""
+    async def run(self, start: Start | None, *, told_to_end: Sequence[int], tie: int | None) -> None:
+        """Bring the desktop up (without `start`: take over one that lives), keep it, and leave nothing.
+
+        `told_to_end`: the signals that came before this could take them.
+        """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in ENDINGS:
             loop.add_signal_handler(number, self.end, f"the keeper got {number.name}")
+        for early in told_to_end:
+            self.end(f"the keeper got {signal.Signals(early).name}")
         if tie is not None:
 
             def untie() -> None:
@@ -74,11 +75,12 @@ class Keeper:
                 self.end("its owner ended")
 
             loop.add_reader(tie, untie)
-        listener = connections.listen(self._home.control_socket, 0o600)
-        loop.add_reader(listener, self._accept, listener)
+        listener: socket.socket | None = None
         watching: asyncio.Task[None] | None = None
         try:
-            up = asyncio.create_task(self._bring_up(adopt))
+            listener = connections.listen(self._home.control_socket, 0o600)
+            loop.add_reader(listener, self._accept, listener)
+            up = asyncio.create_task(self._bring_up(start))
             ending = asyncio.create_task(self._ending.wait())
             await asyncio.wait({up, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not up.done():
@@ -98,48 +100,43 @@ class Keeper:
         finally:
             if watching is not None:
                 watching.cancel()
-            loop.remove_reader(listener)
-            listener.close()
-            await self._clean_up()
+            if listener is not None:
+                loop.remove_reader(listener)
+                listener.close()
+            await self._clean_up(start)
 
     def end(self, why: str) -> None:
         self._why = self._why or why
         log(f"ending: {why}")
         self._ending.set()
 
-    async def _bring_up(self, adopt: bool) -> None:
+    async def _bring_up(self, start: Start | None) -> None:
         record = self._record
-        began = time.monotonic()
-        backend = self._backend = await asyncio.to_thread(backends.create, record.backend)
         record.keeper_pid = os.getpid()
+        if start is not None:
+            backend = await asyncio.to_thread(start.backend)
+        else:
+            backend = await asyncio.to_thread(backends.create, record.backend)
+        self._backend = backend
         self._connections = backend.connections(self._home.guest_dir)
         self._connections.open()
-        if not adopt:
-            spec = backends.GuestSpec(
-                name=record.name,
-                size=record.size,
-                url=record.url,
-                engine=record.engine,
-                directory=self._home.guest_dir,
-                owner=registry.state_id(),
-                image=record.image,
-                snapshot=snapshots.find(record.snapshot).path if record.snapshot else None,
-            )
-            guest = await _to_the_end(backend.start, spec)
+        if start is not None:
+            guest = await asyncio.to_thread(start.guest)
             record.guest_id, record.guest_facts = guest.id, guest.facts
         self._home.write(record)
-        if record.state == "paused":  # adopted
-            return
-        if adopt:  # its keeper may have died while it held the guest still, to save it
+        if start is None:
+            if record.state == "paused":
+                return
+            # Its keeper may have died while it held the guest still, to save it.
             await asyncio.to_thread(backend.resume, record.guest_id)
         ended = asyncio.create_task(asyncio.to_thread(backend.wait, record.guest_id))
-        ready = asyncio.create_task(self._wait_ready(began))
+        ready = asyncio.create_task(self._wait_ready(start.began if start is not None else time.monotonic()))
         await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             ready.cancel()
             raise Unavailable(f"the guest did not start: {await ended}")
         timings = await ready
-        if not adopt:
+        if start is not None:
             record.timings_ms = timings
             # The home directory that it was started with is in place.
             (self._home.guest_dir / backends.HOME_ARCHIVE).unlink(missing_ok=True)
@@ -165,11 +162,13 @@ class Keeper:
         assert self._backend is not None
         self.end(await asyncio.to_thread(self._backend.wait, self._record.guest_id))
 
-    async def _clean_up(self) -> None:
+    async def _clean_up(self, start: Start | None) -> None:
         for task in self._clients:
             task.cancel()
         if self._viewer is not None:
             await self._viewer.close()
+        if start is not None:  # what it makes after all must be found
+            self._backend = await asyncio.to_thread(start.end)
         if self._connections is not None:
             self._connections.close()
         if self._backend is not None:
@@ -462,27 +461,3 @@ async def _lines(connection: socket.socket) -> AsyncIterator[dict[str, Any]]:
 
 def log(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="deskbox.keeper")
-    parser.add_argument("name")
-    parser.add_argument("--status-fd", type=int, required=True)
-    parser.add_argument("--lock-fd", type=int, required=True, help="held open: this is the keeper's lock")
-    parser.add_argument("--tie-fd", type=int, help="end when the other side of this pipe is closed")
-    parser.add_argument("--adopt", action="store_true", help="take over a guest that runs")
-    options = parser.parse_args()
-    home = registry.Home(options.name)
-    record = home.read()
-    if record is None:
-        sys.exit(f"no record in {home.path}")
-
-    async def run() -> None:
-        keeper = Keeper(home, record, Status(options.status_fd))
-        await keeper.run(adopt=options.adopt, tie=options.tie_fd)
-
-    asyncio.run(run())
-
-
-if __name__ == "__main__":
-    main()
