@@ -209,6 +209,7 @@ exec python3 -m deskbox_guest.session
 ASK = "from Xlib.display import Display; print(Display(':0').screen().width_in_pixels)"
 
 
+@pytest.mark.backends("docker")  # elsewhere a start finds nothing: what it could find is made anew
 def test_what_an_x_server_left_behind_stops_nobody(state_dir: object) -> None:
     image = DockerBackend().prepare(ImageSpec(), lambda _: None)
     guest: Any = docker.from_env().containers.run(

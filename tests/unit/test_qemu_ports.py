@@ -247,6 +247,38 @@ async def test_silence_is_answered_by_hanging_up_and_trying_again(machine: FakeM
         assert await echoes(stream)
 
 
+async def test_while_they_rest_only_streams_in_use_are_connected(machine: FakeMachine, ports: Ports) -> None:
+    used, *idle = machine.ports
+    used.set_open(True)
+    stream = await ports.stream(5)
+    for port in idle:
+        port.set_open(True)
+    while not all(port.clients == 1 for port in idle):
+        await asyncio.sleep(0.01)
+    async with ports.resting():
+        assert [port.clients for port in idle] == [1] * len(idle)
+        assert all(port.client is not None and port.client.fileno() < 0 for port in idle)
+        waiting = asyncio.create_task(ports.stream(5))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        assert await echoes(stream)
+    with await waiting as another:
+        assert await echoes(another)
+    stream.close()
+
+
+async def test_a_port_that_does_not_come_to_rest_is_not_waited_for_long(
+    machine: FakeMachine, ports: Ports
+) -> None:
+    port = machine.ports[0]
+    port.deaf = True
+    port.set_open(True)
+    while not port.clients:
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(2), ports.resting():
+        pass
+
+
 async def test_a_client_of_a_dead_keeper_keeps_its_port(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

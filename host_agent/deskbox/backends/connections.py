@@ -7,6 +7,8 @@ import contextlib
 import os
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from deskbox.backends.base import SOCKET
@@ -29,6 +31,11 @@ class Connections(ABC):
 
         Whoever gets it shuts it down when it is done with it: to close a duplicate is not enough.
         """
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """Meanwhile nothing is connected but the streams in use, where a copy of the guest could tell."""
+        yield
 
     @abstractmethod
     def close(self) -> None:

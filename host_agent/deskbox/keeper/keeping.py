@@ -255,7 +255,9 @@ class Keeper:
                     finally:
                         await channel.close()
                 else:
-                    await _to_the_end(backend.save, self._record.guest_id, into, log)
+                    assert self._connections is not None
+                    async with self._connections.resting() if not paused else contextlib.nullcontext():
+                        await _to_the_end(backend.save, self._record.guest_id, into, log)
         return _told(snapshot)
 
     async def _release_inputs(self) -> None:

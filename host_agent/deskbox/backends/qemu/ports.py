@@ -16,7 +16,8 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,18 @@ class _Port:
         self.changed = asyncio.Event()
         self.stream: socket.socket | None = None  # ours, connected and heard of
         self.taken = False  # by a client, which has a duplicate
+        self.held = False  # ready to be connected to, if we were not resting
         self.hung_up = False  # by the client, or by QEMU
 
     @property
     def is_new(self) -> bool:
         """Whether the agent still has it open for the present connection."""
         return self.is_open and self.opened == self.used
+
+    @property
+    def rests(self) -> bool:
+        """Whether nobody is connected, or a client is."""
+        return self.held or not self.is_open or (self.stream is not None and self.taken)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -71,6 +78,7 @@ class Ports(Connections):
         self._by_name = {port.name: port for port in self._ports}
         self._free = asyncio.Event()  # a port may have become free, or the machine has ended
         self._ended = False
+        self._resting = False
         self._hung_up = select.epoll()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -97,6 +105,25 @@ class Ports(Connections):
                 ) from None
             raise Unavailable(f"the guest's agent did not listen within {timeout:g} s") from None
         raise Unavailable("the virtual machine has ended")
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """Free ports are not connected meanwhile.
+
+        A machine that is frozen now and goes on as another one takes its hosts for still there, and says to
+        none of the new ones that it listens: they have to hang up first, and lose the time of `_PATIENCE`.
+        """
+        self._resting = True
+        try:
+            self._note_change()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    for port in self._ports:
+                        await self._come_to_rest(port)
+            yield
+        finally:
+            self._resting = False
+            self._note_change()
 
     def close(self) -> None:
         if not self._hung_up.closed:
@@ -144,6 +171,10 @@ class Ports(Connections):
         patience = _PATIENCE
         while not self._ended:
             await self._opening(port, patience)
+            port.held = self._resting
+            port.changed.set()
+            await port.until(lambda: self._ended or not self._resting)
+            port.held = False
             stream = await self._connect(port, patience)
             if stream is None:
                 patience = min(patience * 2, _MOST_PATIENCE)
@@ -153,7 +184,11 @@ class Ports(Connections):
                 port.stream, port.taken, port.hung_up = stream, False, False
                 self._hung_up.register(stream, select.EPOLLRDHUP | select.EPOLLONESHOT)
                 self._free.set()
-                await port.until(lambda: self._ended or port.hung_up or not port.is_new)
+                await port.until(
+                    lambda: (
+                        self._ended or port.hung_up or not port.is_new or (self._resting and not port.taken)
+                    )
+                )
             except asyncio.CancelledError:  # we are closed, which does not concern a client
                 if port.taken:
                     stream.close()
@@ -164,6 +199,9 @@ class Ports(Connections):
                     if not self._hung_up.closed:
                         self._hung_up.unregister(stream)
                     _hang_up(stream)
+
+    async def _come_to_rest(self, port: _Port) -> None:
+        await port.until(lambda: self._ended or port.rests)
 
     async def _opening(self, port: _Port, patience: float) -> None:
         """Wait until the agent opens the port anew; no longer than `patience` if it has it open already."""
@@ -215,6 +253,9 @@ class Ports(Connections):
     def _end(self) -> None:
         self._ended = True
         self._free.set()
+        self._note_change()
+
+    def _note_change(self) -> None:
         for port in self._ports:
             port.changed.set()
 
