@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deskbox.backends.qemu import probe
+from deskbox.backends.qemu.backend import _how_fast
 from deskbox.backends.qemu.command import Accelerator, Machine
 from deskbox.errors import DeskboxError, Refused
 from deskbox.machine_image import MachineImage
@@ -149,6 +150,18 @@ class TestMemory:
         os.utime(image.kernel, ns=(1, 1))
         probe.probe(image, print)
         assert self.boots(tmp_path) == 2
+
+    def test_what_was_found_can_be_told_without_an_image(
+        self, image: MachineImage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(probe, "candidates", lambda arch: [("kvm", "there is none"), ("tcg", None)])
+        assert probe.remembered("x86_64") is None
+        assert _how_fast("x86_64").startswith("whether it can use KVM is found by a boot")
+        found = probe.probe(image, print)
+        assert probe.remembered("x86_64") == found == probe.Found("tcg", "kvm: there is none")
+        assert _how_fast("x86_64") == "it has to emulate the processor (kvm: there is none)"
+        image.kernel.unlink()
+        assert probe.remembered("x86_64") is None
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"fingerprint": "x"}', "null"])
     def test_a_spoiled_memory_is_none(self, image: MachineImage, tmp_path: Path, text: str) -> None:

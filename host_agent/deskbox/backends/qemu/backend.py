@@ -54,7 +54,8 @@ class QemuBackend(Backend):
     @classmethod
     def check(cls) -> Verdict:
         try:
-            program = command.find_program(command.architecture(os.uname().machine))
+            arch = command.architecture(os.uname().machine)
+            program = command.find_program(arch)
         except DeskboxError as error:
             return Verdict(False, "there is no QEMU", str(error))
         trial = [program, "-machine", "none", "-nodefaults", "-display", "none", "-monitor", "stdio"]
@@ -69,7 +70,7 @@ class QemuBackend(Backend):
             return Verdict(False, f"QEMU does not start ({said})", _REINSTALL)
         version = re.search(r"^\d+(\.\d+)+", done.stdout, re.MULTILINE)
         found = f"QEMU {version[0]} starts" if version else "QEMU starts"
-        return Verdict(True, f"{found}; whether it can use KVM is found by a boot, at the first start")
+        return Verdict(True, f"{found}; {_how_fast(arch)}")
 
     def prepare(self, wanted: ImageSpec, progress: Progress) -> str:
         from deskbox import machine_image  # what a start can do without, and need not wait for
@@ -175,6 +176,17 @@ class QemuBackend(Backend):
             for running, marker in process.machines()
             if marker.startswith(prefix)
         }
+
+
+def _how_fast(arch: command.Architecture) -> str:
+    from deskbox.backends.qemu import probe
+
+    known = probe.remembered(arch)
+    if known is None:
+        return "whether it can use KVM is found by a boot, at the first start"
+    if known.accelerator == "tcg":
+        return f"it has to emulate the processor ({known.detail})"
+    return f"machines run with {known.accelerator}"
 
 
 def _await_end(running: Process) -> str:

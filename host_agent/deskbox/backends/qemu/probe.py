@@ -17,12 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from deskbox.backends.qemu.command import (
     Accelerator,
+    Architecture,
     Machine,
     Ram,
     System,
@@ -56,14 +57,27 @@ def probe(image: MachineImage, progress: Progress) -> Found:
     Raises Refused if QEMU is not installed, DeskboxError if no machine boots at all.
     """
     program = find_program(image.arch)
-    memory = cache_dir() / f"accelerator-{image.arch}.json"
-    fingerprint = _fingerprint(image, program)
-    known = _recall(memory, fingerprint)
+    kernel = [str(image.kernel), str(image.initramfs)]
+    known = remembered(image.arch, kernel)
     if known is None:
         progress("finding out how fast a virtual machine can run here")
         known = _probe(image, program)
-        _remember(memory, fingerprint, known)
+        _remember(image.arch, kernel, _fingerprint(image.arch, program, kernel), known)
     return known
+
+
+def remembered(arch: Architecture, kernel: Sequence[str] | None = None) -> Found | None:
+    """What was found with that kernel (None: with any), as far as that still holds. Raises Refused."""
+    program = find_program(arch)
+    try:
+        known = json.loads(_memory(arch).read_text())
+        if kernel is not None and known["kernel"] != list(kernel):
+            return None
+        if known["fingerprint"] != _fingerprint(arch, program, known["kernel"]):
+            return None
+        return Found(**known["found"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _probe(image: MachineImage, program: str) -> Found:
@@ -160,29 +174,24 @@ def system() -> System:
     return "darwin" if sys.platform == "darwin" else "linux"
 
 
-def _fingerprint(image: MachineImage, program: str) -> str:
-    """What the answer depends on: the kernel, QEMU, this computer's kernel, its KVM."""
+def _memory(arch: Architecture) -> Path:
+    return cache_dir() / f"accelerator-{arch}.json"
+
+
+def _fingerprint(arch: Architecture, program: str, kernel: Sequence[str]) -> str:
+    """What the answer depends on: the kernel's files, QEMU, this computer's kernel, its KVM."""
     try:
         status = _KVM.stat()  # made anew at each boot, and changed by whoever gives access to it
         device = f"{status.st_rdev} {status.st_ino} {status.st_ctime_ns} {os.access(_KVM, os.R_OK | os.W_OK)}"
     except OSError:
         device = "none"
-    kernels = [
-        f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in (image.kernel, image.initramfs)
-    ]
-    text = "\n".join([image.arch, identity(Path(program)), device, *os.uname(), *kernels])
+    files = [f"{file} {os.stat(file).st_size} {os.stat(file).st_mtime_ns}" for file in kernel]
+    text = "\n".join([arch, identity(Path(program)), device, *os.uname(), *files])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _recall(memory: Path, fingerprint: str) -> Found | None:
-    try:
-        known = json.loads(memory.read_text())
-        return Found(**known["found"]) if known["fingerprint"] == fingerprint else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _remember(memory: Path, fingerprint: str, found: Found) -> None:
+def _remember(arch: Architecture, kernel: Sequence[str], fingerprint: str, found: Found) -> None:
+    memory = _memory(arch)
     partial = memory.with_name(f"{memory.name}.{os.getpid()}")
-    partial.write_text(json.dumps({"fingerprint": fingerprint, "found": asdict(found)}))
+    partial.write_text(json.dumps({"kernel": kernel, "fingerprint": fingerprint, "found": asdict(found)}))
     partial.replace(memory)
