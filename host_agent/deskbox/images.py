@@ -160,7 +160,7 @@ def prune(client: docker.DockerClient, progress: Progress) -> None:
         keep = {base}
         if _exists(client, base):
             keep.add(f"{GUEST_REPOSITORY}:{guest_hash(str(client.images.get(base).id))[:12]}")
-        used = {str(c.attrs["Image"]) for c in client.containers.list(all=True)}
+        used = {str(container["ImageID"]) for container in client.api.containers(all=True)}
         # Guests first: a base can't go while a layer stands on it.
         for repository in (GUEST_REPOSITORY, MORE_REPOSITORY, BASE_REPOSITORY):
             for image in client.images.list(name=repository):

@@ -453,7 +453,7 @@ def _runs_containers() -> bool:
         return False
     client = docker.from_env(timeout=10)
     try:
-        return bool(client.containers.list())
+        return bool(client.api.containers())
     finally:
         client.close()
 

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import docker
 import pytest
 from tests.support.guests import backend, guests_named, kill_agent, kill_guest
 from tests.support.timing import eventually, patient, promptly
 
-from deskbox import registry
+from deskbox import backends, images, registry
+from deskbox.backends.docker import LABEL, OWNER_LABEL
 from deskbox.desktop import Desktop
 from deskbox.errors import Cancelled, Interrupted, InvalidInput, Paused, Refused, Unavailable
 from deskbox_guest.protocol import Frame, Held, Settle
@@ -400,3 +402,19 @@ def test_nothing_is_left_after_close(state_dir: Path) -> None:
     assert not Path(f"/proc/{keeper.keeper_pid}").exists()
     assert not registry.Home("short").exists()
     assert "short" not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.backends("docker")
+def test_a_guest_is_ended_from_the_moment_on_at_which_it_is_listed(state_dir: Path) -> None:
+    """One time in ten or so the engine lists a container that it does not find by its id yet."""
+    client, docker_backend = docker.from_env(), backends.create("docker")
+    image = images.ensure_docker_image(client, print)
+    labels = {LABEL: "newborn", OWNER_LABEL: registry.state_id()}
+    for _ in range(60):
+        maker = threading.Thread(target=client.containers.create, args=(image,), kwargs={"labels": labels})
+        maker.start()
+        while not guests_named("newborn"):
+            pass
+        docker_backend.stop_named("newborn", registry.state_id())
+        maker.join()
+        assert guests_named("newborn") == []

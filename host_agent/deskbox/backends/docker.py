@@ -121,19 +121,26 @@ class DockerBackend(Backend):
         return said.decode(errors="replace")
 
     def stop(self, guest_id: str) -> None:
-        try:
-            self._client.api.remove_container(guest_id, force=True, v=True)
-        except docker.errors.NotFound:
-            pass
-        except docker.errors.APIError as error:
-            if error.status_code != 409:  # 409: its removal is already in progress
-                raise
+        while True:
+            try:
+                self._client.api.remove_container(guest_id, force=True, v=True)
+            except docker.errors.NotFound:
+                # The engine lists a container a moment before it finds it by its id.
+                if self._list(id=guest_id):
+                    continue
+            except docker.errors.APIError as error:
+                if error.status_code != 409:  # 409: its removal is already in progress
+                    raise
+            return
 
     def guests(self, owner: str) -> dict[str, str]:
-        found: list[Any] = self._client.containers.list(
-            all=True, filters={"label": [LABEL, f"{OWNER_LABEL}={owner}"]}
-        )
-        return {container.id: container.labels[LABEL] for container in found}
+        found = self._list(label=[LABEL, f"{OWNER_LABEL}={owner}"])
+        return {container["Id"]: container["Labels"][LABEL] for container in found}
+
+    def _list(self, **filters: str | list[str]) -> list[dict[str, Any]]:
+        """Containers, running or not. `containers.list` asks about each again, which may be gone by then."""
+        found: list[dict[str, Any]] = self._client.api.containers(all=True, filters=filters)
+        return found
 
 
 def connect() -> docker.DockerClient:
