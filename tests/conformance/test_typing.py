@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 from tests.support.apps import App, editor, tk
 from tests.support.characters import ASCII, SEQUENCES
-from tests.support.timing import eventually, promptly
+from tests.support.timing import emulated, eventually, promptly
 from tests.support.tk_witness import only, tk_witness
 from tests.support.typed import APPS, FAST, PACKAGES, SLOW, Round, keyboard, keyboard_of, taken, type_rounds
 from tests.support.web_witness import web_witness
@@ -72,6 +72,11 @@ def app(named_app: tuple[str, App], desktop: Desktop) -> App:
     return app
 
 
+def share_of(characters: int) -> int:
+    """An emulated processor types in the same way, but it and the page take half a second for a character."""
+    return characters // 10 if emulated() else characters
+
+
 def test_text_is_exact(named_app: tuple[str, App], app: App) -> None:
     """Random characters from everywhere, under every keyboard, on an idle and on a busy machine."""
     name, _ = named_app
@@ -82,14 +87,14 @@ def test_text_is_exact(named_app: tuple[str, App], app: App) -> None:
         app.clear()
         app.desktop.step("type -- 'one\r\ntwo\rthree\n\n'")
         assert app.got("one\ntwo\nthree\n\n") == "one\ntwo\nthree\n\n"
-    assert len(list(type_rounds(app, name, SOME_ROUNDS, 700, seed=1))) == len(SOME_ROUNDS)
+    assert len(list(type_rounds(app, name, SOME_ROUNDS, share_of(700), seed=1))) == len(SOME_ROUNDS)
 
 
 @pytest.mark.engines("xdotool")
 def test_text_is_exact_with_the_other_engine(named_app: tuple[str, App], app: App) -> None:
     """The same code decides which key is pressed when: one round shows that xdotool does it."""
     name, _ = named_app
-    assert len(list(type_rounds(app, name, SOME_ROUNDS[:1], 500, seed=2))) == 1
+    assert len(list(type_rounds(app, name, SOME_ROUNDS[:1], share_of(500), seed=2))) == 1
 
 
 @pytest.mark.engines("xtest", "xdotool")
@@ -227,7 +232,23 @@ def test_a_killed_application_ends_the_typing(desktop: Desktop, name: str, progr
             assert LONG.startswith(arrived)
 
 
-@pytest.mark.parametrize(("pace", "text"), [(5, "by hand, é"), (20, TYPED_BY_HAND), (50, TYPED_BY_HAND * 3)])
+def test_an_application_that_hangs_ends_the_typing(desktop: Desktop) -> None:
+    with editor(desktop), unharmed(desktop):
+        signal = ["pkill", "-f", "l3afpad", "--signal"]
+        desktop.exec([*signal, "STOP"])
+        try:
+            with pytest.raises(Interrupted, match="has not handled its keys for 40 s: it hangs") as caught:
+                desktop.type_text("ß and more")
+        finally:
+            desktop.exec([*signal, "CONT"])
+        assert caught.value.data["characters"] == 0
+
+
+# An emulated processor takes more than 20 ms for a key.
+FASTEST = pytest.param(50, TYPED_BY_HAND * 3, marks=pytest.mark.backends("docker", "bwrap"))
+
+
+@pytest.mark.parametrize(("pace", "text"), [(5, "by hand, é"), (20, TYPED_BY_HAND), FASTEST])
 def test_text_has_the_pace_asked_for(desktop: Desktop, pace: float, text: str) -> None:
     """By the X server's own clock, to 1 %."""
     due = (len(text) - 1) / pace

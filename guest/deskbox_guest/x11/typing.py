@@ -21,8 +21,9 @@ from deskbox_guest.x11.keymap import Layout, Stroke, keysym_of_character
 # delivered characters is near the truth, enough that the barrier (0.2 ms) costs nothing.
 BATCH_CHARACTERS = 64
 
-# An application that has not handled one batch by then hangs; text pressed now could get lost or garbled.
-HANG_TIMEOUT_S = 15.0
+# An application that has not handled one batch by then hangs; text pressed now could get lost or garbled. In
+# an emulated machine that is busy a browser takes 15 s for one.
+HANG_TIMEOUT_S = 40.0
 
 # How long a text that was stopped waits for the keys that are under way. A cancellation ends within 200 ms.
 LINGER_S = 0.06
