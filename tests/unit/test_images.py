@@ -272,10 +272,11 @@ class Engine:
         self.used: list[str] = []
         self.pruned: list[dict[str, Any]] = []
         self.images = SimpleNamespace(get=self._get, list=self._list, remove=self._remove, prune=self._prune)
-        self.containers = SimpleNamespace(
-            list=lambda all: [SimpleNamespace(attrs={"Image": i}) for i in self.used]
+        self.api = SimpleNamespace(
+            import_image_from_file=self._import,
+            build=self._build,
+            containers=lambda all: [{"ImageID": image} for image in self.used],
         )
-        self.api = SimpleNamespace(import_image_from_file=self._import, build=self._build)
 
     def _get(self, tag: str) -> Any:
         if tag not in self.tags:
