@@ -3,8 +3,6 @@ DESKBOX := .venv/bin/deskbox
 # What the tests need of Debian besides what desktops need: a browser, a screen of their own, and `ss`.
 TEST_PACKAGES := chromium xvfb x11vnc x11-apps x11-utils x11-xkb-utils iproute2 cpio \
     bubblewrap qemu-system-x86 squashfs-tools zstd dbus-daemon
-# And to make and emulate a machine for ARM on another processor, which only test-all does.
-ARM_PACKAGES := qemu-system-arm qemu-user-static binfmt-support arch-test
 # The tests that every backend must pass.
 SHARED_TESTS := tests/conformance tests/faults tests/security tests/e2e/test_drill.py
 
@@ -35,7 +33,7 @@ test: .venv/ready .venv/ready-for-tests  ## Run the tests on docker (BACKEND=bwr
 	@.venv/bin/python -m pytest $(BACKEND:%=--backend %) $(if $(BACKEND),$(SHARED_TESTS)) $(ARGS)
 
 test-all: .venv/ready  ## Run the tests on every backend, also those that take long, for hours
-	@./bootstrap.sh $(ARM_PACKAGES)
+	@./bootstrap.sh qemu-system-arm && $(DESKBOX) image --setup --backend qemu --arch arm64
 	@$(MAKE) test ARGS=--slow && $(MAKE) test BACKEND=bwrap ARGS=--slow && $(MAKE) test BACKEND=qemu ARGS='--slow --timeout=1800'
 
 conformance-external: build/autoharness/ready  ## Let an independent harness judge the input (ARGS= for it)

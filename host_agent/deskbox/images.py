@@ -43,6 +43,7 @@ Progress = Callable[[str], None]
 
 SUITE = "trixie"
 DEBIAN_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # by Linux's names for them
+LINUX_ARCHITECTURES = {debian: linux for linux, debian in DEBIAN_ARCHITECTURES.items()}
 BASE_REPOSITORY = "deskbox/base"
 MORE_REPOSITORY = "deskbox/base-more"
 GUEST_REPOSITORY = "deskbox/guest"
@@ -267,17 +268,22 @@ def _own_architecture() -> str:
     return {"arm64": "aarch64"}.get(machine, machine)
 
 
+def runs_programs_of(arch: str) -> bool:
+    """Whether this computer runs programs for "x86_64" or "aarch64": the build of a root for it does."""
+    return arch == _own_architecture() or Path(f"/proc/sys/fs/binfmt_misc/qemu-{arch}").exists()
+
+
 def _foreign_options(arch: str | None) -> list[str]:
     """What mmdebstrap is told if a root is not for this computer. Raises Refused if this can't run it."""
     if arch is None or arch == _own_architecture():
         return []
-    if not Path(f"/proc/sys/fs/binfmt_misc/qemu-{arch}").exists():
+    debian = DEBIAN_ARCHITECTURES[arch]
+    if not runs_programs_of(arch):
         raise Refused(
-            f"A root for {arch} can't be built on this computer, which can't run its programs: run `apt-get "
-            "install qemu-user-static binfmt-support arch-test`; without an init system also `mount -t "
-            "binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && update-binfmts --enable`; then repeat."
+            f"A root for {arch} can't be built on this computer, which can't run its programs: run `deskbox "
+            f"image --setup --backend qemu --arch {debian}`, which installs what emulates them."
         )
-    return ["--architectures", DEBIAN_ARCHITECTURES[arch]]
+    return ["--architectures", debian]
 
 
 def _rootfs(

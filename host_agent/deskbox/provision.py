@@ -31,7 +31,7 @@ import docker.errors
 import requests.exceptions
 import tenacity
 
-from deskbox import backends, viewer
+from deskbox import backends, images, viewer
 from deskbox.cache import cache_dir
 from deskbox.errors import InvalidInput, Refused
 from deskbox.processes import Process
@@ -48,6 +48,9 @@ _SOCKET = Path("/var/run/docker.sock")
 # system's places, which may be in use by another or hold what another left.
 _EXEC_ROOT = Path("/run/deskbox-engine")
 _PID_FILE = Path("/run/deskbox-engine.pid")
+# Programs for another processor: what emulates them, and where the kernel is told so.
+_EMULATION = ("qemu-user-static", "binfmt-support", "arch-test")
+_BINFMT = Path("/proc/sys/fs/binfmt_misc")
 # Where daemons and what they need are, though a user's PATH may not say so.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 _APT_WAIT = ("-o", "DPkg::Lock::Timeout=300")
@@ -71,8 +74,8 @@ def check_host() -> list[Check]:
     return [_check_system(), *_check_backends(), *(check() for check in checks)]
 
 
-def ask_for_password(backend: str | None = None) -> None:
-    """Let sudo ask for a password now, if `ensure_host` with `install` will need it.
+def ask_for_password(backend: str | None = None, arch: str | None = None) -> None:
+    """Let sudo ask for a password now, if `ensure_host` with `install`, or `ensure_runs`, will need it.
 
     Once a progress line is drawn on the terminal, that hides the question. If the answer is wrong, the step
     that needs it will say so.
@@ -80,7 +83,9 @@ def ask_for_password(backend: str | None = None) -> None:
     if os.geteuid() == 0 or not sys.stdin.isatty() or not _which("sudo"):
         return
     chosen = _choose(backend, install=True)
-    if missing_packages(chosen) or (chosen == "docker" and probe_engine() in ("closed", "stopped")):
+    engine = chosen == "docker" and probe_engine() in ("closed", "stopped")
+    foreign = arch is not None and not images.runs_programs_of(images.LINUX_ARCHITECTURES[arch])
+    if missing_packages(chosen) or engine or foreign:
         subprocess.run(["sudo", "--validate"])
 
 
@@ -216,6 +221,26 @@ def choose_packages(
     if backend == "docker" and not root and engine not in ("running", "remote") and not has("setfacl"):
         packages.append("acl")
     return packages
+
+
+def ensure_runs(arch: str, progress: Progress) -> None:
+    """Let this computer run programs for "amd64" or "arm64", as root or through sudo: emulated, if need be.
+
+    Raises Refused with one sentence that says what went wrong.
+    """
+    linux = images.LINUX_ARCHITECTURES[arch]
+    if images.runs_programs_of(linux):
+        return
+    _apt_install(list(_EMULATION), progress)
+    if images.runs_programs_of(linux):
+        return
+    # An init system would have told the kernel which emulator is for which programs.
+    said = ""
+    if not (_BINFMT / "register").exists():
+        said = _run_as_root(["mount", "-t", "binfmt_misc", "binfmt_misc", str(_BINFMT)]).stderr
+    said += _run_as_root(["update-binfmts", "--enable", f"qemu-{linux}"]).stderr
+    if not images.runs_programs_of(linux):
+        raise Refused(f"This computer can't be made to run programs for {arch}: {_last_words(said)}.")
 
 
 def _apt_install(packages: list[str], progress: Progress) -> None:

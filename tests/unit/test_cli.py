@@ -167,7 +167,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         "backends": {
             "ImageSpec": lambda: "the usual",
             "create": lambda name: SimpleNamespace(
-                prepare=lambda wanted, progress: world.calls.append(("prepare", name))
+                prepare=lambda wanted, progress: world.calls.append(("prepare", name)),
+                build_for=lambda arch, progress: world.calls.append(("build_for", arch, name)),
+                builds_for_others=name == "qemu",
             ),
         },
         "launcher": {"DEFAULT_SIZE": (1280, 800), "DEFAULT_ENGINE": "xtest"},
@@ -182,7 +184,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         "snapshots": {"leftovers": list, "sweep": list},
         "provision": {
             "ensure_host": ensure_host,
-            "ask_for_password": lambda backend: None,
+            "ask_for_password": lambda backend, arch=None: None,
+            "ensure_runs": lambda arch, progress: world.calls.append(("ensure_runs", arch)),
             "check_host": lambda: world.checks,
             "stop_engine": lambda: world.calls.append(("stop_engine",)),
         },
@@ -410,6 +413,20 @@ def test_up_refuses_what_the_running_desktop_is_not(world: World) -> None:
 def test_image_prepares_the_backend(world: World) -> None:
     assert document(call("image", "--setup", "--json"))["backend"] == "docker"
     assert world.calls == [("ensure_host", True, None), ("prepare", "docker")]
+
+
+def test_image_for_another_processor(world: World) -> None:
+    call("image", "--backend", "qemu", "--arch", "arm64")
+    assert world.named("ensure_runs", "build_for") == [("build_for", "arm64", "qemu")]
+    world.calls.clear()
+    call("image", "--setup", "--backend", "qemu", "--arch", "arm64")
+    assert world.named("ensure_runs", "build_for") == [
+        ("ensure_runs", "arm64"),
+        ("build_for", "arm64", "qemu"),
+    ]
+    world.calls.clear()
+    call("image", "--setup", "--arch", "arm64")  # docker will refuse it: nothing is installed for that
+    assert world.named("ensure_runs", "build_for") == [("build_for", "arm64", "docker")]
 
 
 def test_ls(world: World) -> None:

@@ -9,10 +9,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
-from deskbox import backends, provision
+from deskbox import backends, images, provision
 from deskbox.errors import Refused
 from deskbox.processes import Process
 from deskbox.provision import choose_packages
@@ -182,6 +183,54 @@ def test_sudo_asks_before_anything_is_drawn_if_it_will_be_needed(
     monkeypatch.setattr(subprocess, "run", ran.append)
     provision.ask_for_password("docker")
     assert ran == ([["sudo", "--validate"]] if asked else [])
+
+
+class TestOfAnotherProcessor:
+    """Programs that this one can't run. The kernel's register is a directory."""
+
+    @pytest.fixture
+    def commands(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+        """What was run as root. As soon as it is `self.enough`, such programs run."""
+        commands: list[list[str]] = []
+
+        def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+            commands.append(command)
+            return subprocess.CompletedProcess(command, 1, "", f"{command[0]}: not permitted\n")
+
+        monkeypatch.setattr(provision, "_run_as_root", run)
+        monkeypatch.setattr(provision, "_apt_install", lambda names, progress: commands.append(list(names)))
+        monkeypatch.setattr(provision, "_BINFMT", tmp_path)
+        monkeypatch.setattr(images, "runs_programs_of", lambda arch: len(commands) >= self.enough)
+        return commands
+
+    enough = 0
+    install: ClassVar[list[str]] = ["qemu-user-static", "binfmt-support", "arch-test"]
+    enable: ClassVar[list[str]] = ["update-binfmts", "--enable", "qemu-aarch64"]
+
+    @pytest.mark.parametrize("enough", [0, 1, 3])
+    def test_no_more_is_done_than_is_needed(
+        self, commands: list[list[str]], tmp_path: Path, enough: int
+    ) -> None:
+        self.enough = enough
+        provision.ensure_runs("arm64", print)
+        mount = ["mount", "-t", "binfmt_misc", "binfmt_misc", str(tmp_path)]
+        assert commands == [self.install, mount, self.enable][:enough]
+
+    def test_a_register_that_is_there_is_not_mounted_again(
+        self, commands: list[list[str]], tmp_path: Path
+    ) -> None:
+        (tmp_path / "register").touch()
+        self.enough = 2
+        provision.ensure_runs("arm64", print)
+        assert commands == [self.install, self.enable]
+
+    def test_a_kernel_that_does_not_take_it(self, commands: list[list[str]]) -> None:
+        self.enough = 4
+        with pytest.raises(
+            Refused, match=r"can't be made to run programs for arm64: update-binfmts: not perm"
+        ):
+            provision.ensure_runs("arm64", print)
+        assert len(commands) == 3
 
 
 class TestByHand:

@@ -88,6 +88,7 @@ class Backend(ABC):
 
     name: str
     saves: Contents = "home"
+    builds_for_others = False  # images for other computers; see `build_for`
 
     @classmethod
     @abstractmethod

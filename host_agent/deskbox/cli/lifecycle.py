@@ -350,10 +350,12 @@ def image(
 
     started = time.monotonic()
     if setup:
-        provision.ask_for_password(backend)
+        provision.ask_for_password(backend, arch)
     with output.progress() as progress:
         chosen = provision.ensure_host(progress, install=setup, backend=backend)
         created = backends.create(chosen)
+        if setup and arch is not None and created.builds_for_others:
+            provision.ensure_runs(arch, progress)
         if arch is None:
             created.prepare(backends.ImageSpec(), progress)
         else:

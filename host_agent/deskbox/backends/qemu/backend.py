@@ -46,6 +46,7 @@ _OVER = {"shutdown", "guest-panicked", "internal-error"}
 class QemuBackend(Backend):
     name = "qemu"
     saves: Contents = "machine"
+    builds_for_others = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
