@@ -21,6 +21,9 @@ from deskbox_guest import limits
 LABEL = "deskbox.name"
 OWNER_LABEL = "deskbox.owner"
 
+# The engine lists a container a moment before it finds it by its id: so often that is tried.
+_TRIES = 100
+
 
 class DockerBackend(Backend):
     name = "docker"
@@ -121,17 +124,18 @@ class DockerBackend(Backend):
         return said.decode(errors="replace")
 
     def stop(self, guest_id: str) -> None:
-        while True:
+        for _ in range(_TRIES):
             try:
                 self._client.api.remove_container(guest_id, force=True, v=True)
+                return
             except docker.errors.NotFound:
-                # The engine lists a container a moment before it finds it by its id.
-                if self._list(id=guest_id):
-                    continue
+                if not self._list(id=guest_id):
+                    return
             except docker.errors.APIError as error:
-                if error.status_code != 409:  # 409: its removal is already in progress
-                    raise
-            return
+                if error.status_code == 409:  # its removal is already in progress
+                    return
+                raise
+        raise Unavailable(f"the Docker engine lists the guest {guest_id} and does not find it: restart it")
 
     def guests(self, owner: str) -> dict[str, str]:
         found = self._list(label=[LABEL, f"{OWNER_LABEL}={owner}"])
