@@ -44,6 +44,8 @@ from deskbox_guest.x11.timing import (
     CLICK_HOLD_MOST_S,
     CLICK_HOLD_S,
     CLICK_QUIET_S,
+    CORNER_MOST_S,
+    CORNER_QUIET_S,
     DOUBLE_CLICK_S,
     DRAG_REST_S,
     DRAG_STEP_PX,
@@ -157,7 +159,8 @@ class Engine:
             case ButtonUp(button):
                 if self._dragged_at > self._pressed_at:
                     self._rest_drag(self._dragged_at, cancelled)
-                    self._await_drop_target(cancelled)
+                    # One that is slow gets ready for what is about to be dropped on it.
+                    self._await_family(DROP_QUIET_S, DROP_MOST_S, cancelled)
                 self._button(X.ButtonRelease, button)
                 self._await_release(button, cancelled)
             case Click(button, repeat, delay):
@@ -218,6 +221,8 @@ class Engine:
         steps = min(math.ceil(distance / self._drag_step), max(abs(x - from_x), abs(y - from_y)))
         if steps and self._dragged_at < self._pressed_at:
             self._rest_drag(self._pressed_at, cancelled)
+        elif steps > 1:
+            self._await_family(CORNER_QUIET_S, CORNER_MOST_S, cancelled)
         for step in range(1, steps + 1):
             if cancelled():
                 return
@@ -234,11 +239,10 @@ class Engine:
         self._barrier.wait_window_manager(RELEASE_S, cancelled)
         self._await_application(cancelled)
 
-    def _await_drop_target(self, cancelled: Callable[[], bool]) -> None:
-        """Let an application that is slow get ready for what is about to be dropped on it."""
+    def _await_family(self, quiet: float, most: float, cancelled: Callable[[], bool]) -> None:
         focus = self._barrier.focus()
         if focus is not None:
-            self._barrier.wait_family(focus, DROP_QUIET_S, DROP_MOST_S, cancelled)
+            self._barrier.wait_family(focus, quiet, most, cancelled)
 
     def _motion(self, x: int, y: int) -> None:
         self._injector.inject([InputEvent(X.MotionNotify, x=x, y=y)])

@@ -40,8 +40,12 @@ DRAG_MIN_STEPS = 20
 # One for each frame of a 120 Hz screen: most programs handle every motion by itself then, and merge faster
 # ones.
 DRAG_STEP_S = 0.008
-# A longer path takes longer steps, so that no drag takes more than some 13 s.
+# A longer path takes longer steps, so that these take no more than some 13 s.
 DRAG_MAX_STEPS = 1500
+# At a point of the path before a stretch of several steps, until the application and its processes have
+# rested for so long: a browser that is behind gives its page the last motion of a frame (1/60 s), and a
+# corner would be cut off. A busy one, or one that is animated, is not waited for longer.
+CORNER_QUIET_S, CORNER_MOST_S = 0.02, 0.1
 # At least from the press to the first motion of a drag, and from the last one to the release: programs see
 # the press before the pointer is gone, and a drop target answers over the X server whether it wants what is
 # dragged; a release before its answer cancels the drop.
