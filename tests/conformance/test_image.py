@@ -45,6 +45,17 @@ def test_the_image_knows_its_recipe(image: Image) -> None:
     assert image.labels[images.LABEL] == images.recipe_hash()
 
 
+@docker_only
+def test_no_account_tells_the_day_of_the_build(image: Image) -> None:
+    """Or the root of the next day would be another one."""
+    shadow: bytes = docker.from_env().containers.run(
+        image, ["/etc/shadow"], entrypoint="cat", user="root", network_mode="none", remove=True
+    )
+    accounts = [line.split(":") for line in shadow.decode().splitlines()]
+    assert {"root", "user"} <= {account[0] for account in accounts}
+    assert {account[2] for account in accounts} == {""}
+
+
 def test_it_is_debian_13_with_one_user_and_no_sudo(desktop: Desktop) -> None:
     assert b"VERSION_CODENAME=trixie" in desktop.read_file("/etc/os-release")
     assert desktop.exec(["id"]).stdout.decode().strip() == "uid=1000(user) gid=1000(user) groups=1000(user)"
